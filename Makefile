@@ -39,7 +39,7 @@ limit:
 	@echo "$(if $(MINUTES),about $(if $(filter 1,$(MINUTES)),a minute,$(MINUTES) minutes) of the matrix (MINUTES=60 for an hour, MINUTES= for all of it),all of the matrix: hours)"
 
 gpu-kit: .venv/host.stamp  ## make build/gpu-kit: it measures a GPU machine without a network and without an installation
-	$(BIN)/python -m runner.kit.build build/gpu-kit
+	$(BIN)/python -m runner.kit.bundle build/gpu-kit
 
 # Run the tests of a marker expression: first those that share the CPUs, then those that nothing may run beside. 5: there is none.
 # A file's tests share fixtures, so one process runs them (loadfile). The slow ones are in few files: tests/conftest.py groups and orders them

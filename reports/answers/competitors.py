@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from reports.answers.contrast import Side, differences
-from reports.answers.history import in_time, states
+from reports.answers.run_history import in_time, states
 from reports.data.groups import blocks_of, group_of
 from reports.data.model import Group, MeasuredCell, Tables
 from reports.text import listing
@@ -21,7 +21,7 @@ from runner.results.statistics import Estimate
 def once(groups: Sequence[Group], tables: Tables) -> list[tuple[Group, tuple[str, ...]]]:
     """The groups, in which each measured cell is its newest state; each with the sentences that say so.
 
-    States are those of reports.answers.history: runs between which nothing that was recorded changed.
+    States are those of reports.answers.run_history: runs between which nothing that was recorded changed.
     """
     order = in_time(tables)
     of_groups = [_copies(group, order) for group in groups]

@@ -95,7 +95,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ChangedFact:
     """A recorded fact that differs between the sides."""
 
     name: str
@@ -120,7 +120,7 @@ class Contrast:
     p: float | None
     verdict: Verdict
     reason: str
-    differences: tuple[Difference, ...]
+    differences: tuple[ChangedFact, ...]
     margin: float = MARGIN
     # The ratio beside what moved all rows of the table alike, where that is known: the verdict is about it.
     beside: Estimate | None = None
@@ -188,11 +188,11 @@ class Contrast:
         return f"{self.verdict}{size}: {self.change}"
 
 
-def differences(before: Side, after: Side) -> tuple[Difference, ...]:
+def differences(before: Side, after: Side) -> tuple[ChangedFact, ...]:
     """The recorded facts that differ between the sides, in a fixed order. A fact that one side did not record does not count."""
     facts = ((name, before.recorded(name), after.recorded(name)) for name in _RECORDED)
     return tuple(
-        Difference(name, ", ".join(old), ", ".join(new)) for name, old, new in facts if old and new and old != new
+        ChangedFact(name, ", ".join(old), ", ".join(new)) for name, old, new in facts if old and new and old != new
     )
 
 

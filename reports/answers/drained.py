@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reports.data.model import Run
-from runner.text import in_a_line
+from reports.data.model import StoredRun
+from runner.plain_text import in_a_line
 
 # Of a name and of a reason, both from run.json.
 _MOST = 300
 
 
-def drained(runs: Iterable[Run]) -> tuple[str, ...]:
+def drained(runs: Iterable[StoredRun]) -> tuple[str, ...]:
     """A sentence for each drained node of these runs: its name and the reason."""
     return tuple(
         f"Node {in_a_line(entry['node'], _MOST)} was drained: {in_a_line(entry.get('lost') or 'no reason is stored', _MOST)}. "

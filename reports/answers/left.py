@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from reports.data.model import MeasuredCell, Run
+from reports.data.model import MeasuredCell, StoredRun
 from reports.text import plural
+from runner.plain_text import length
 from runner.results.cells import resume_command
-from runner.text import length
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Left:
         return f", about {length(self.seconds)}" if self.seconds else ""
 
 
-def left(cells: Iterable[MeasuredCell], records: Iterable[Run] = ()) -> tuple[Left, ...]:
+def left(cells: Iterable[MeasuredCell], records: Iterable[StoredRun] = ()) -> tuple[Left, ...]:
     """The rest of each run of these cells; a complete run has no entry. `records` hold what the runner stored of the runs."""
     stored = {run.run_id: run.manifest.get("left") for run in records}
     runs: dict[str, list[MeasuredCell]] = {}

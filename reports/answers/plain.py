@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.answers import busy, findings, history, standing
+from reports.answers import busy, findings, run_history, standing
 from reports.answers import left as of_runs
 from reports.answers.drained import drained
 from reports.answers.findings import Finding
@@ -17,7 +17,7 @@ from reports.answers.left import Left, lacks
 from reports.answers.standing import Standing
 from reports.data.model import MeasuredCell, Ranked, Tables
 from reports.text import device_name, listing, number, plural, says_nothing
-from runner.text import visible
+from runner.plain_text import visible
 
 # Enough for the data to show how far repeats differ.
 _REPEATS = 3
@@ -51,7 +51,7 @@ def sections(tables: Tables) -> Iterator[Section]:
         heads, rows = _table(finding)
         numbers = ("ms/step", "vs best", f"{finding.workload.items}/s")
         yield Section(tuple(_head(finding)), heads, rows, numbers, (*_under(finding, left), ""))
-    for line in history.between(tables):
+    for line in run_history.between(tables):
         yield Section(below=(visible(line, 300),))
     if question := busy.question(tables.cells):
         yield Section(below=(visible(question),))

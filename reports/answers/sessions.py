@@ -17,8 +17,8 @@ from functools import cached_property
 import numpy as np
 
 from reports.answers.contrast import (
+    ChangedFact,
     Contrast,
-    Difference,
     Side,
     contrasts,
     differences,
@@ -84,7 +84,7 @@ class CommonShift:
     moved: int  # rows that moved by about as much
     rows: int
     sessions: Sessions | None = None
-    differences: tuple[Difference, ...] = ()  # of all rows
+    differences: tuple[ChangedFact, ...] = ()  # of all rows
     margin: float = MARGIN
 
     @cached_property

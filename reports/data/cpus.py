@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from reports.data.model import MeasuredCell, Repeat
-from reports.data.telemetry import CPUS_BUSY
+from reports.data.telemetry_signals import CPUS_BUSY
 from runner.results.cells import Key
 
 FEW = 0.5  # of the CPUs that a cell was given

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench import rules
 from reports.text import cell_name, percent, step_interval
-from runner.results import clocks, statistics
+from runner.results import clock_settings, statistics
 from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
 from runner.results.rank.ranking import Field, Verdict
 from runner.results.statistics import Array, Estimate
@@ -355,7 +355,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Run:
+class StoredRun:
     """One run's manifest, as stored, and its id."""
 
     run_id: str
@@ -366,7 +366,7 @@ class Run:
         """(name, its set clocks and limits) of the first GPUs of the run's machine."""
         devices = (self.manifest.get("devices") or ())[:_MOST_GPUS]
         names = (f"GPU {_short(entry.get('index'))} ({_short(entry.get('model'))})" for entry in devices)
-        return tuple(zip(names, map(clocks.settings, devices), strict=True))
+        return tuple(zip(names, map(clock_settings.settings, devices), strict=True))
 
 
 # A run's machine has eight GPUs, or fifty-six MIG instances. More would only lengthen the page.
@@ -381,7 +381,7 @@ def _short(value: object) -> str:
 class Tables:
     """All that is known of some runs."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[StoredRun, ...]
     workloads: tuple[MeasuredWorkload, ...]
     skipped: tuple[Skipped, ...]
     operations: Mapping[tuple[str, str], Rates]  # run id, cell id

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.rules import seconds_column
-from reports.data import curves, operators, profiles, telemetry
+from reports.data import curves, operators, profiles, telemetry_signals
 from reports.data.costs import COSTS
 from reports.data.cpus import starved
 from reports.data.groups import workloads
@@ -26,9 +26,9 @@ from reports.data.model import (
     MeasuredCell,
     ParityRow,
     Repeat,
-    Run,
     Score,
     Skipped,
+    StoredRun,
     Tables,
 )
 from reports.specifications import caveats, specification
@@ -80,7 +80,7 @@ def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pa.Table]
     cells = stored_cells(manifests, stored, of_repeats["samples"])
     devices = {run: manifest.get("devices") or () for run, manifest in by_id.items()}
     labelled = starved(_labelled([_cell(by_id[cell.run_id], cell, rows, of_repeats) for cell, rows in cells], devices))
-    runs = tuple(Run(manifest["run_id"], manifest) for manifest in manifests)
+    runs = tuple(StoredRun(manifest["run_id"], manifest) for manifest in manifests)
     left_out = _skipped(row for row in stored if row["status"] == "skipped")
     begun = [cell for cell in labelled if cell.status != "missing"]
     return Tables(
@@ -113,7 +113,9 @@ def _repeat(stored: StoredRepeat, place: Place, parts: Mapping[str, Mapping[Plac
         row=stored.row,
         reused=stored.reused,
         curves=_curves(parts["metrics"].get(place), stored.number),
-        signals=telemetry.signals(parts["telemetry"].get(place), telemetry.values_each(len(parts["samples"]))),
+        signals=telemetry_signals.signals(
+            parts["telemetry"].get(place), telemetry_signals.values_each(len(parts["samples"]))
+        ),
     )
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from markupsafe import Markup
 
 from reports.text import number
+from runner.plain_text import visible
 from runner.results.statistics import Array
-from runner.text import visible
 
 _LINE = 16  # pixels between two lines of text
 # Room above a picture with a title over its axis, and above any other: as charts.css has them.
@@ -38,7 +38,7 @@ SHAPES = {
 }
 
 
-class Key(NamedTuple):
+class LegendEntry(NamedTuple):
     """One entry of a picture's legend."""
 
     shape: str
@@ -56,7 +56,7 @@ class Chart:
     words: str
     caption: str
     height: int
-    keys: tuple[Key, ...] = ()
+    keys: tuple[LegendEntry, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Picture:
             if y_title:
                 self._marks.append(Markup('<text x="-44" y="-10" class="tick">{}</text>').format(visible(y_title, 60)))
 
-    def chart(self, place: str, words: str, caption: str = "", keys: Iterable[Key] = ()) -> Chart:
+    def chart(self, place: str, words: str, caption: str = "", keys: Iterable[LegendEntry] = ()) -> Chart:
         """The finished picture."""
         kind = " tall" if self.y is not None else " named" if self._named else ""
         whole = round(self._bottom + 6 + (_TALL if self.y is not None else _LOW))

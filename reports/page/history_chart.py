@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from reports.answers.contrast import Side, differences
-from reports.answers.history import in_time, measured_again
+from reports.answers.run_history import in_time, measured_again
 from reports.data.model import MeasuredCell, Tables
 from reports.page import signs
-from reports.page.drawing import Axis, Chart, Key, Picture, reaching
+from reports.page.drawing import Axis, Chart, LegendEntry, Picture, reaching
 from reports.text import duration, number
-from runner.text import visible
+from runner.plain_text import visible
 
 _MOST_EVENTS = 12  # in one picture; the table has the others
 _BELOW_NUMBER = 4  # pixels: an event's line begins so far below the base line of its number
@@ -60,7 +60,7 @@ def _lines(
     words = (
         f"{title}: step time of each cell relative to its first run, over {len(runs)} runs. Events: {said or 'none'}."
     )
-    keys = [Key(*signs.of(cells[0]), cells[0].name) for cells in lines]
+    keys = [LegendEntry(*signs.of(cells[0]), cells[0].name) for cells in lines]
     return picture.chart(place, words, title + (f". Recorded changes: {said}." if said else ""), keys)
 
 

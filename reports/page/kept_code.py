@@ -11,8 +11,8 @@ from typing import Any
 
 import pygments
 
-from reports.page import compiled, helpers, rosetta
-from runner import text
+from reports.page import compiled, helpers, rosetta_stone
+from runner import plain_text
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Helper:
 
 
 @dataclass(frozen=True)
-class Listing:
+class SourceListing:
     """One framework's file for a workload, as HTML."""
 
     title: str
@@ -34,7 +34,7 @@ class Listing:
     helpers: tuple[Helper, ...]
 
 
-def listing(workload: str, framework: str, code_sha256: str) -> Listing:
+def listing(workload: str, framework: str, code_sha256: str) -> SourceListing:
     """The code of a framework that has the workload. `code_sha256`: the digest of all that its cell runs (bench.identity)."""
     path = compiled.folder() / f"code-{workload}-{framework}.{sys.implementation.cache_tag}.json"
     key = _key(code_sha256)
@@ -45,23 +45,23 @@ def listing(workload: str, framework: str, code_sha256: str) -> Listing:
     except (OSError, ValueError, RecursionError, LookupError, TypeError):
         # It was not yet made, or by another release.
         pass
-    made = _made(rosetta.source(workload, framework))
+    made = _made(rosetta_stone.source(workload, framework))
     compiled.keep(path, json.dumps({"key": key, "listing": asdict(made)}).encode())
     return made
 
 
-def _read(stored: dict[str, Any]) -> Listing:
-    return Listing(**{**stored, "helpers": tuple(Helper(**helper) for helper in stored["helpers"])})
+def _read(stored: dict[str, Any]) -> SourceListing:
+    return SourceListing(**{**stored, "helpers": tuple(Helper(**helper) for helper in stored["helpers"])})
 
 
-def _made(source: rosetta.Source) -> Listing:
+def _made(source: rosetta_stone.Source) -> SourceListing:
     shown = tuple(Helper(helper.path, helper.highlighted) for helper in source.helpers)
-    return Listing(source.title, source.path, source.lesson, source.highlighted, shown)
+    return SourceListing(source.title, source.path, source.lesson, source.highlighted, shown)
 
 
 def _key(code_sha256: str) -> str:
     """Another where the code is another, or what makes the listing of it."""
     # Python may be without its sources.
-    files = [Path(file) for file in (__file__, rosetta.__file__, helpers.__file__, text.__file__)]
+    files = [Path(file) for file in (__file__, rosetta_stone.__file__, helpers.__file__, plain_text.__file__)]
     made_by = [file.read_bytes() for file in files if file.is_file()]
     return hashlib.sha256(b"\0".join([code_sha256.encode(), pygments.__version__.encode(), *made_by])).hexdigest()

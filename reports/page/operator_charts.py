@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from reports.data.ceilings import Ceiling
 from reports.data.model import MeasuredCell, Rate
 from reports.data.operators import RateCurve
+from reports.data.roofline import Ceiling
 from reports.page import signs
-from reports.page.drawing import Axis, Chart, Key, Picture, reaching
+from reports.page.drawing import Axis, Chart, LegendEntry, Picture, reaching
 from reports.text import number, percent
 
 
@@ -95,8 +95,8 @@ def roofline(place: str, curves: Sequence[RateCurve], ceilings: Iterable[Ceiling
     return picture.chart(place, words, caption, _keys(cell for _, cell, _ in points))
 
 
-def _keys(cells: Iterable[MeasuredCell]) -> list[Key]:
-    return [Key(*signs.of(cell), cell.label) for cell in {cell.anchor: cell for cell in cells}.values()]
+def _keys(cells: Iterable[MeasuredCell]) -> list[LegendEntry]:
+    return [LegendEntry(*signs.of(cell), cell.label) for cell in {cell.anchor: cell for cell in cells}.values()]
 
 
 def _measured(ceiling: Ceiling) -> tuple[float | None, float | None]:

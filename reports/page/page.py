@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from reports.answers.across import Across
 from reports.answers.findings import Finding
 from reports.answers.health import Health
-from reports.answers.history import History
+from reports.answers.run_history import History
 from reports.answers.scaling import Scaling
 from reports.answers.short import Answer
-from reports.data.ceilings import Ceiling
 from reports.data.costs import Cost
 from reports.data.curves import ByClass, TimeTo
 from reports.data.environments import Environment
-from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Repeat, Run, Skipped
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Repeat, Skipped, StoredRun
 from reports.data.operators import RateCurve
 from reports.data.profiles import Shown
-from reports.data.telemetry import Neighbours
+from reports.data.roofline import Ceiling
+from reports.data.telemetry_signals import Neighbours
 from reports.page.drawing import Chart
-from reports.page.kept_code import Listing
+from reports.page.kept_code import SourceListing
 from runner.results.statistics import Estimate
 
 
@@ -60,7 +60,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Column:
+class ResultColumn:
     """One group of comparable cells. `few`: its repeats where some cells were measured once, so nothing in the column is confirmed."""
 
     anchor: str
@@ -79,7 +79,7 @@ class Slice:
     anchor: str
     where: str
     place: Mapping[str, str]  # what the reader chose: gpu, precision, devices, preset
-    columns: tuple[Column, ...]
+    columns: tuple[ResultColumn, ...]
     rows: tuple[Row, ...]
     unrun: str = ""  # how many measurements are folded away, in words
 
@@ -129,7 +129,7 @@ class WorkloadSection:
     workload: MeasuredWorkload
     groups: Sequence[GroupSection | OperatorGroup]
     effects: tuple[tuple[str, str, tuple[Across, ...]], ...] = ()  # (title, head of the column, tables)
-    code: tuple[Listing, ...] = ()
+    code: tuple[SourceListing, ...] = ()
 
 
 # A size, its class, and for each cell of the curve what stands there and below it; None where the cell has no such size.
@@ -190,7 +190,7 @@ class Page:
     has_energy: bool  # whether some cell recorded joules
     colours: Mapping[str, str]  # framework -> the name of its colour
     marks: Mapping[str, str]  # framework -> its symbol
-    runs: tuple[Run, ...]
+    runs: tuple[StoredRun, ...]
     findings: tuple[Finding, ...]
     changes: tuple[str, ...]  # what versions, precisions and devices changed; in the Markdown
     sections: tuple[WorkloadSection, ...]

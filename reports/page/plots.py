@@ -14,7 +14,7 @@ from reports.answers.scaling import Scaling
 from reports.data.curves import of_class
 from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.page import signs
-from reports.page.drawing import Axis, Chart, Key, Picture, reaching, thinned, uprights
+from reports.page.drawing import Axis, Chart, LegendEntry, Picture, reaching, thinned, uprights
 from reports.text import between, device_name, duration, framework_name, number, percent
 from runner.results.statistics import Array, Estimate
 
@@ -145,7 +145,7 @@ def phases(group: Group) -> Chart | None:
             start += seconds
     words = "Seconds of import, build and first step; the table below has the numbers. "
     words += "; ".join(f"{cell.label}: {duration(total)}" for cell, total in zip(cells, totals, strict=True))
-    keys = [Key("square", f"phase-{at}", name) for at, name in enumerate(cells[0].start_up, start=1)]
+    keys = [LegendEntry("square", f"phase-{at}", name) for at, name in enumerate(cells[0].start_up, start=1)]
     caption = "Import, building the network and the first step. Data and the parity check are this tool's: they are not in it."
     return picture.chart(f"phases-{group.anchor}", words, caption, keys)
 
@@ -179,7 +179,9 @@ def scaling(scalings: Sequence[Scaling], forecast: bool = False) -> Chart | None
         if forecast:
             picture.line(_bounds(scaling, picture), f"dotted {tone}", f"{scaling.title}: at most, not measured")
     keys = [
-        Key(*(signs.of(each.points[0].cells[0]) if _unlike(shown) else signs.nth(at)), f"{each.title}, {each.kind}")
+        LegendEntry(
+            *(signs.of(each.points[0].cells[0]) if _unlike(shown) else signs.nth(at)), f"{each.title}, {each.kind}"
+        )
         for at, each in enumerate(shown)
     ]
     words = "Efficiency by devices: speed-up divided by the number of devices; the tables below have the numbers. "
@@ -264,5 +266,5 @@ def _ladder(
             picture.mark(picture.x(place), picture.at(step.value / best), shape, kind, hover)
     name = framework_name(framework) + (f" · {mode}" if mode != "default" else "")
     words = f"{name} on {device}, {precision}: step time of each version relative to the best version of each workload."
-    keys = [Key(*look[workload], titles[workload]) for workload in shares]
+    keys = [LegendEntry(*look[workload], titles[workload]) for workload in shares]
     return picture.chart(f"ladder-{at}", words, f"{name} · {device_name(device)} · {precision}", keys)

@@ -24,14 +24,14 @@ from reports import text
 from reports.answers.health import NOT_JUDGED, Health
 from reports.data import tables
 from reports.data.model import PHASES, Tables
-from reports.page import results, rosetta, signs, summary
-from reports.page.build import page_of
+from reports.page import markdown_report, results, rosetta_stone, signs
+from reports.page.assembly import page_of
 from reports.page.compiled import Compiled
 from reports.page.samples import packed
-from runner import text as words
+from runner import plain_text as words
+from runner.plain_text import visible
 from runner.results import store
 from runner.results.parity import QUANTITIES
-from runner.text import visible
 
 # The measures of the table of results, in the order of the control bar.
 MEASURES = (
@@ -71,9 +71,9 @@ def page(data: Tables, health: Health = NOT_JUDGED) -> str:
             parts=parts,
             style=Markup(style),
             scripts={name: Markup(script) for name, script in scripts.items()},
-            policy=_policy(map(rosetta.digest, (*scripts.values(), library)), rosetta.digest(style)),
+            policy=_policy(map(rosetta_stone.digest, (*scripts.values(), library)), rosetta_stone.digest(style)),
             uplot=Markup(packed(library)),
-            summary=Markup(packed(summary.markdown(data, shown.findings, shown.changes))),
+            summary=Markup(packed(markdown_report.markdown(data, shown.findings, shown.changes))),
         )
     )
 
@@ -153,8 +153,8 @@ def _style() -> str:
     sheets = [_resource("reports.page.templates", name) for name in ("page.css", "charts.css")]
     sheets.append(_resource("reports.page.vendor", "uPlot.min.css"))
     # Of highlighted code: for the light page, for the dark page, and for a page that is dark because the system is.
-    light, dark = rosetta.styles(".code", ':root[data-theme="dark"] .code')
-    system = rosetta.styles(".code", ':root:not([data-theme="light"]) .code')[1]
+    light, dark = rosetta_stone.styles(".code", ':root[data-theme="dark"] .code')
+    system = rosetta_stone.styles(".code", ':root:not([data-theme="light"]) .code')[1]
     code = {"light": Markup(light), "dark": Markup(dark), "system": Markup(system)}
     template = _engine().get_template("styles.css.j2")
     return template.render(

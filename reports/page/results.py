@@ -13,7 +13,7 @@ from reports.answers.competitors import without_run
 from reports.answers.findings import Finding, measured_once, repeats_of
 from reports.data import groups
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
-from reports.page.page import Choice, Column, Entry, Row, Slice
+from reports.page.page import Choice, Entry, ResultColumn, Row, Slice
 from runner.results import cells
 from runner.results.statistics import Estimate
 
@@ -116,7 +116,7 @@ def _folded(whole: Slice) -> Slice:
     )
 
 
-def _to_come(place: _Place, found: Sequence[Finding], data: Tables) -> Iterator[tuple[Column, list[_Found]]]:
+def _to_come(place: _Place, found: Sequence[Finding], data: Tables) -> Iterator[tuple[ResultColumn, list[_Found]]]:
     """A column for each workload that the plan has at this place, of which no cell has been run yet."""
     begun = [finding.group for finding in found]
     for workload in groups.workloads(data.waiting):
@@ -126,14 +126,14 @@ def _to_come(place: _Place, found: Sequence[Finding], data: Tables) -> Iterator[
                 yield _column(Finding(workload, group, "", "", ()), named=False), waiting
 
 
-def _column(finding: Finding, *, named: bool) -> Column:
+def _column(finding: Finding, *, named: bool) -> ResultColumn:
     """`named`: another column has the same workload, so the column says its batch and its data."""
     key, workload = finding.group.key, finding.workload
     title = workload.title.partition(",")[0] + (" · inference" if workload.task == "infer" else "")
     beside = f"batch {key.batch}, {key.data_source or 'unknown'} data" if named else ""
     ranked = [entry.cell for entry in finding.group.ranked]
     few = repeats_of(ranked).replace("measured once", "one run") if measured_once(ranked) else ""
-    return Column(finding.group.anchor, title, workload.anchor, workload.items, beside, few)
+    return ResultColumn(finding.group.anchor, title, workload.anchor, workload.items, beside, few)
 
 
 # -- Entries ----------------------------------------------------------------------------------------------------------------------

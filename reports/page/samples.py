@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from reports.data import telemetry
+from reports.data import telemetry_signals
 from reports.data.model import MeasuredCell, Repeat, Signal
 from reports.page import signs
 from reports.page.drawing import Chart, thinned
 from reports.text import duration
+from runner.plain_text import visible
 from runner.results.statistics import Array
-from runner.text import visible
 
 _STEPS = 4000  # of a scale: a screen shows no more
 _HEIGHT = 190
@@ -47,7 +47,7 @@ def sequence(cell: MeasuredCell, repeat: Repeat, most: int) -> Chart | None:
         "top": float(f"{top:.3g}"),
         "signals": _signals(repeat),
     }
-    sampled = telemetry.described(repeat)
+    sampled = telemetry_signals.described(repeat)
     words = (
         f"Windows of {cell.label}, repeat {repeat.number}, in their order; the list below has the numbers. {sampled}"
     )
@@ -63,13 +63,13 @@ def sequence(cell: MeasuredCell, repeat: Repeat, most: int) -> Chart | None:
 def _signals(repeat: Repeat) -> list[dict[str, Any]]:
     """The lines of the devices that are drawn, of each its unit, its name, its places and its values."""
     gpus = dict.fromkeys(signal.device for signal in repeat.signals if signal.device != "cpu")
-    shown = {"cpu", *list(gpus)[: telemetry.MOST_DEVICES]}
+    shown = {"cpu", *list(gpus)[: telemetry_signals.MOST_DEVICES]}
     return [_signal(signal) for signal in repeat.signals if signal.device in shown and len(signal.values)]
 
 
 def _signal(signal: Signal) -> dict[str, Any]:
     device = "" if signal.device == "cpu" else f"{signal.device} "
-    held = {"held": 1} if signal.name == telemetry.HELD_BACK else {}
+    held = {"held": 1} if signal.name == telemetry_signals.HELD_BACK else {}
     return {
         "unit": visible(signal.unit, 40),
         "name": visible(device + signal.name, 80),

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from reports.answers import compare as answers
+from reports.answers import comparison as answers
 from reports.answers.export import comma_separated
 from reports.answers.partners import has_both
 from reports.data.model import Tables
@@ -29,9 +29,9 @@ from runner.cli.shared import (
     stored_runs,
 )
 from runner.errors import UserError
+from runner.plain_text import visible
 from runner.results.store import RunStore, StoreError, run_folder
 from runner.terminal import folded
-from runner.text import visible
 
 MOST_RUNS = 30  # that are looked through for the two sides
 MOST_OTHERS = 10  # beside two runs, that show how far sessions differ: more of them take time and show little more

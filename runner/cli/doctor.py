@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from runner.cli.shared import BaseImage, TextOrJson
-from runner.doctor import doctor as checks
+from runner.doctor import diagnosis as checks
 
 
 def doctor(

@@ -10,7 +10,7 @@ from runner.machine.detect import detect_cpu, detect_gpus
 from runner.machine.devices import Gpu, Refused, unknown_users
 from runner.machine.nvml import NVLINK
 from runner.machine.visible import limits
-from runner.results import clocks
+from runner.results import clock_settings
 from runner.terminal import print_table
 
 
@@ -65,7 +65,7 @@ def _print_notes(gpus: tuple[Gpu, ...], refused: tuple[Refused, ...], notes: tup
             print(f"{gpu}: compute mode {gpu.compute_mode}")
     states: dict[str, list[str]] = {}
     for gpu in gpus:
-        states.setdefault(clocks.state(asdict(gpu)), []).append(gpu.name)
+        states.setdefault(clock_settings.state(asdict(gpu)), []).append(gpu.name)
     for state, members in states.items():
         print(f"clocks of GPU {', '.join(members)}: {state}")
     for gpu in gpus[:1]:

@@ -80,7 +80,7 @@ def _looking(stack: contextlib.ExitStack) -> begin.Look:
         if options.nodes is None:
             return begin.look_ahead(options, minutes)
         # Only this needs them.
-        from runner.nodes.plan import looking
+        from runner.nodes.fleet_plan import looking
 
         return looking(stack.enter_context)(options, minutes)
 
@@ -94,7 +94,7 @@ def _measure(
     """Run what is left of a run, and exit as it ended."""
     # Only a run needs what measures and stores: --help and --dry-run answer without it.
     from runner.run import summary
-    from runner.run.matrix import execute
+    from runner.run.execution import execute
 
     try:
         progress.announce(
@@ -130,7 +130,7 @@ def _execute_on_nodes(
 ) -> int:
     """Run what is left of a run on its nodes; the exit code."""
     from runner.nodes import driver
-    from runner.nodes.plan import FleetProspect
+    from runner.nodes.fleet_plan import FleetProspect
 
     assert isinstance(prospect, FleetProspect)
     return driver.execute(prospect, run, write, resumed, answer)

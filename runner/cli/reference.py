@@ -9,9 +9,9 @@ import typer
 
 from runner.cli.shared import PLAIN, Out, TextOrJson, chosen_runs, note, split_words
 from runner.paths import data_folder
+from runner.plain_text import plural
 from runner.results.store import write_bytes
-from runner.text import plural
-from runner.verify.references import show
+from runner.verify.references import display
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import SavedError, Shelf, read, to_bytes
 from runner.version import runner_version
@@ -65,7 +65,7 @@ def save_reference(
 @app.command("list")
 def list_references(references: References = None, output_format: TextOrJson = "text") -> None:
     """Show every reference, and the published numbers."""
-    show.print_list(shelf(references), output_format == "json")
+    display.print_list(shelf(references), output_format == "json")
 
 
 @app.command("show")
@@ -84,9 +84,9 @@ def show_reference(
     as_json = output_format == "json"
     if name == "published":
         folders = chosen_runs(run, out) if run else []
-        show.print_published(workload, split_words(gpu) or show.GPUS, folders, as_json)
+        display.print_published(workload, split_words(gpu) or display.GPUS, folders, as_json)
     else:
-        show.print_reference(shelf(references).find(name), workload, as_json)
+        display.print_reference(shelf(references).find(name), workload, as_json)
 
 
 @app.command("diff")
@@ -98,7 +98,7 @@ def diff_references(
 ) -> None:
     """Compare two references, cell by cell, with the verdict that the first would get."""
     both = shelf(references)
-    show.print_diff(both.find(first), both.find(second), output_format == "json")
+    display.print_diff(both.find(first), both.find(second), output_format == "json")
 
 
 @app.command("export")

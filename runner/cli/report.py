@@ -15,8 +15,8 @@ import typer
 from runner.cli.shared import Out, chosen_runs
 from runner.errors import UserError
 from runner.paths import PROJECT
+from runner.plain_text import visible
 from runner.terminal import folded, print_table
-from runner.text import visible
 
 if TYPE_CHECKING:
     from reports.data.model import Tables
@@ -41,7 +41,7 @@ class Reporter:
         # The page's libraries take longer to load than most commands take.
         from reports.data.tables import FRAMES, load
         from reports.page.render import write
-        from runner.verify.health import health_of
+        from runner.verify.machine_health import health_of
 
         self._read = None
         self._read = load([folder], FRAMES)
@@ -148,12 +148,12 @@ def report(
     if output_format == "markdown":
         # Markdown needs none of the page's libraries.
         from reports.data.tables import load
-        from reports.page.summary import markdown
+        from reports.page.markdown_report import markdown
 
         return typer.echo(markdown(load(folders)), nl=False)
     # The page's libraries take longer to load than most commands take.
     from reports.page.render import render
-    from runner.verify.health import health_of
+    from runner.verify.machine_health import health_of
 
     try:
         render(folders, output, health_of(folders))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from reports.page import rosetta as stone
+from reports.page import rosetta_stone as stone
 from runner.catalog.names import full_name
 
 

@@ -17,11 +17,10 @@ from runner.errors import NothingBegunError, UserError
 from runner.results.store import write_bytes
 from runner.run.begin import Prospect
 from runner.run.options import Options
-from runner.verify import output
-from runner.verify import verify as verification
-from runner.verify.fleet.compare import with_fleets
+from runner.verify import output, verification
 from runner.verify.fleet.level import Level, chosen, seconds_of, site_here
-from runner.verify.verify import Verification
+from runner.verify.fleet.peer_comparison import with_fleets
+from runner.verify.verification import Verification
 
 More = Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Further runs, after --run.")]
 Runs = Annotated[
@@ -127,7 +126,7 @@ def _measure(options: Options, each_gpu: bool, further: verification.Further, ti
     """Measure this machine, or the nodes that the options name; the folders of the runs."""
     if options.nodes is not None:
         # Only this needs them.
-        from runner.verify.fleet.measure import measure_nodes
+        from runner.verify.fleet.measurement import measure_nodes
 
         return measure_nodes(options, sys.argv, write_report, time)
     return verification.measure_here(options, sys.argv, write_report, each_gpu, further, _limited(time))

@@ -24,7 +24,7 @@ DISK_BYTES_A_BYTE_FOR_GPUS = 2.8
 
 
 @dataclass(frozen=True)
-class Prepared:
+class ReadyImage:
     """An image that is ready to run: built, or installed."""
 
     image: Image
@@ -134,13 +134,13 @@ class Engine(Protocol):
         each = DISK_BYTES_A_BYTE_FOR_GPUS if image.accelerator == "cuda" else DISK_BYTES_A_BYTE
         return {part: round(size * each) for part, size in self.parts(image).items()}
 
-    def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
+    def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
         """Make the image ready; `say` gets short lines of progress. Raises EngineError."""
         ...
 
     def start(
         self,
-        prepared: Prepared,
+        prepared: ReadyImage,
         arguments: Sequence[str],
         slot: Slot,
         label: str,

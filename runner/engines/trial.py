@@ -23,7 +23,7 @@ from runner import trees
 from runner.catalog.images import ComputeCapability, Image
 from runner.catalog.versions import contradiction, is_within
 from runner.engines import cell_cache
-from runner.engines.base import Engine, EngineError, Prepared, Slot
+from runner.engines.base import Engine, EngineError, ReadyImage, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.venv import (
     COMPLETE_TRIAL,
@@ -35,7 +35,7 @@ from runner.engines.process.venv import (
     trial_folder,
 )
 from runner.images.tried import WITHOUT_DRIVER, AdapterCheck, Outcome, Tried, adapter_sha256
-from runner.text import visible
+from runner.plain_text import visible
 
 IMPORT_SECONDS = 300
 # A verdict and a list of frameworks are below 100 KB.
@@ -119,7 +119,7 @@ class TrialEngine(VenvEngine):
         return super().variables() | ({"LD_LIBRARY_PATH": str(self._driver.resolve())} if self._driver else {})
 
 
-def environment(image: Image, engine: TrialEngine, say: Callable[[str], None]) -> tuple[Prepared, list[str]]:
+def environment(image: Image, engine: TrialEngine, say: Callable[[str], None]) -> tuple[ReadyImage, list[str]]:
     """An environment of the image, and the pins that it lacks: NVIDIA's, where the frameworks are imported without them.
 
     It is made unless it is there. Raises EngineError.
@@ -130,7 +130,7 @@ def environment(image: Image, engine: TrialEngine, say: Callable[[str], None]) -
     if sentence := missing_programs(image):
         raise EngineError(sentence)
     folder = trial_folder(environment_folder(image, interpreter))
-    prepared = Prepared(image, f"sha256:{image.lock_sha256}", (str(folder / "bin" / "python"), "-m", "bench"))
+    prepared = ReadyImage(image, f"sha256:{image.lock_sha256}", (str(folder / "bin" / "python"), "-m", "bench"))
     marker = folder / COMPLETE_TRIAL
     try:
         with alone(folder, say):
@@ -151,7 +151,7 @@ def environment(image: Image, engine: TrialEngine, say: Callable[[str], None]) -
 def _install(
     image: Image,
     engine: TrialEngine,
-    prepared: Prepared,
+    prepared: ReadyImage,
     interpreter: Interpreter,
     folder: Path,
     say: Callable[[str], None],
@@ -173,7 +173,7 @@ def _install(
     return left_out
 
 
-def remove(prepared: Prepared) -> None:
+def remove(prepared: ReadyImage) -> None:
     """Remove an environment that `environment` made."""
     folder = Path(prepared.command[0]).parent.parent
     # First: half an environment must not pass for a whole one.
@@ -182,7 +182,7 @@ def remove(prepared: Prepared) -> None:
 
 
 def imports(
-    engine: Engine, prepared: Prepared, frameworks: Iterable[str], whole: bool = True
+    engine: Engine, prepared: ReadyImage, frameworks: Iterable[str], whole: bool = True
 ) -> tuple[dict[str, str], dict[str, str]]:
     """(framework -> its version, framework -> why it is not imported, or what it says otherwise than image.toml).
 
@@ -215,7 +215,7 @@ def imports(
 def attempt(
     engine: Engine,
     name: Literal["venv", "docker"],
-    prepared: Prepared,
+    prepared: ReadyImage,
     left_out: Sequence[str],
     checks: Collection[tuple[str, str, str]],
     limit: float,
@@ -249,7 +249,7 @@ def attempt(
 
 
 def _check(
-    engine: Engine, prepared: Prepared, framework: str, workload: str, precision: str, limit: float
+    engine: Engine, prepared: ReadyImage, framework: str, workload: str, precision: str, limit: float
 ) -> AdapterCheck:
     arguments = ["check", workload, "--framework", framework, "--device", "cpu", "--precision", precision]
     adapter = adapter_sha256(framework, workload)
@@ -286,7 +286,7 @@ def _check(
 
 
 def _output(
-    engine: Engine, prepared: Prepared, arguments: Sequence[str], limit: float
+    engine: Engine, prepared: ReadyImage, arguments: Sequence[str], limit: float
 ) -> tuple[bytes | None, str, int]:
     """(the last line of standard output, None where it took too long; the end of standard error; the exit code)."""
     slot = Slot("cpu", (), tuple(sorted(os.sched_getaffinity(0))), None)

@@ -12,7 +12,7 @@ from typing import Any
 from bench import identity
 from runner.catalog.images import Image
 from runner.errors import EngineError
-from runner.images.facts import nvidia_layers, wheel_bytes
+from runner.images.lock_facts import nvidia_layers, wheel_bytes
 from runner.paths import PROJECT
 
 BASE_IMAGE_VARIABLE = "DLBENCH_BASE_IMAGE"

@@ -21,8 +21,8 @@ from packaging.version import Version
 
 from runner import trees
 from runner.catalog.images import CatalogError, Image, load_catalog
-from runner.images import facts
-from runner.images.lock import LockError, make_lock, resolve
+from runner.images import lock_facts
+from runner.images.locking import LockError, make_lock, resolve
 
 Say = Callable[[str], None]
 
@@ -235,7 +235,7 @@ def _new_requirements(newer: Newer, day: date, say: Say) -> tuple[str, str | Non
     free = {
         pin.name: f">={pin.version}"
         for pin in pins
-        if not _with_the_framework(pin, own) and not facts.is_nvidia(pin.name)
+        if not _with_the_framework(pin, own) and not lock_facts.is_nvidia(pin.name)
     }
     say(f"looking for what {image.name} holds back")
     before = _resolve(image, _asking(text, free), image.locked, say)
@@ -279,10 +279,10 @@ def _on_one_cuda(newer: Newer, text: str, asked: Mapping[str, str], day: date, s
             versions = {}
         if _is_of(versions, str(image.cuda)):
             return _Resolved(versions, image.cuda)
-    nvidia = [pin for pin in _pins(text) if facts.is_nvidia(pin.name)]
+    nvidia = [pin for pin in _pins(text) if lock_facts.is_nvidia(pin.name)]
     if family is None:
         bare = _resolve(image, _asking(text, {**asked, **{pin.name: "" for pin in nvidia}}), day, say)
-        if not (releases := facts.cuda_releases(bare)):
+        if not (releases := lock_facts.cuda_releases(bare)):
             raise LockError(
                 f"{image.name}: the newer release takes no CUDA from NVIDIA's wheels; make its folder by hand"
             )
@@ -291,10 +291,10 @@ def _on_one_cuda(newer: Newer, text: str, asked: Mapping[str, str], day: date, s
     held: dict[str, str] = {}
     for _ in range(_MOST_ROUNDS):
         versions = _resolve(image, _asking(text, asked, held.values()), day, say)
-        for cuda in facts.cuda_releases(versions)[:1]:
+        for cuda in lock_facts.cuda_releases(versions)[:1]:
             if _is_release(cuda, family) and _is_of(versions, cuda):
                 return _Resolved(versions, cuda, tuple(held))
-        held |= {name: f"{name}=={family}.*" for name in facts.of_another_cuda(versions, family)}
+        held |= {name: f"{name}=={family}.*" for name in lock_facts.of_another_cuda(versions, family)}
     raise LockError(f"{image.name}: the packages of NVIDIA's cannot be held to CUDA {family}; make the folder by hand")
 
 
@@ -312,9 +312,9 @@ def _is_release(cuda: str, family: str | None) -> bool:
 
 def _is_of(versions: Mapping[str, str], cuda: str) -> bool:
     """True if these packages are of this CUDA, and none of another one."""
-    releases = facts.cuda_releases(versions)
-    of_it = any(facts.same_version(release, cuda) for release in releases)
-    return of_it and not facts.of_another_cuda(versions, cuda)
+    releases = lock_facts.cuda_releases(versions)
+    of_it = any(lock_facts.same_version(release, cuda) for release in releases)
+    return of_it and not lock_facts.of_another_cuda(versions, cuda)
 
 
 def _for_cuda(pin: _Pin, family: str) -> str:
@@ -322,7 +322,7 @@ def _for_cuda(pin: _Pin, family: str) -> str:
     suffix = re.search(r"-cu(\d+)$", pin.name)
     if suffix and suffix[1] != family.partition(".")[0]:
         return ""
-    of_cuda = pin.name == "cuda-toolkit" or facts.stem(pin.name) in facts.NUMBERED_AS_CUDA
+    of_cuda = pin.name == "cuda-toolkit" or lock_facts.stem(pin.name) in lock_facts.NUMBERED_AS_CUDA
     return f"=={family}.*" if of_cuda else f">={pin.version}"
 
 
@@ -346,7 +346,7 @@ def _written(newer: Newer, text: str, resolved: _Resolved) -> str:
                 line, *(f"CUDA {'.'.join((cuda or '').split('.')[:2])}" for cuda in (image.cuda, resolved.cuda))
             )
         lines.append(line)
-        if pin and (facts.is_nvidia(pin.name) or pin.version.public == image.framework_version):
+        if pin and (lock_facts.is_nvidia(pin.name) or pin.version.public == image.framework_version):
             place = len(lines)
     lines[place:place] = [f"{name}=={resolved.versions[name]}" for name in resolved.held]
     return "\n".join(lines) + "\n"
@@ -367,4 +367,4 @@ def _new_toml(newer: Newer, text: str, name: str) -> str:
     twin = f"{_family(image)}-{newer.framework_version}-cpu"
     if image.cuda and name != twin and image.folder.with_name(twin).is_dir():
         fields["cpu_twin"] = twin
-    return facts.with_fields(text, fields)
+    return lock_facts.with_fields(text, fields)

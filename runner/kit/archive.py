@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from runner.engines.slots import LOG_TAIL_BYTES
 from runner.errors import first_problem
 from runner.kit.pack import MANIFEST, VERSION, path_of
-from runner.kit.steps import MOST_OUTPUT_BYTES, Step
+from runner.kit.steps import MOST_OUTPUT_BYTES, KitStep
 from runner.machine.devices import Cpu, Gpu, Refused
 from runner.results import parcel, store
 from runner.results.parcel import ENDING
@@ -65,8 +65,8 @@ class PlannedStep(_Frozen):
     repeat: Annotated[int, Field(ge=1, le=100)]
 
     @property
-    def step(self) -> Step:
-        return Step(self.kind, self.framework, self.workload, self.precision, self.repeat)
+    def step(self) -> KitStep:
+        return KitStep(self.kind, self.framework, self.workload, self.precision, self.repeat)
 
 
 class StepEnd(_Frozen):

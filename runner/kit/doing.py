@@ -22,16 +22,16 @@ from runner.kit import pack
 from runner.kit.agreement import energies
 from runner.kit.command_line import say
 from runner.kit.refusal import refusal
-from runner.kit.steps import CELL, CHECK, EVENTS, EVENTS_MODULES, MOST_OUTPUT_BYTES, Step, check_arguments
+from runner.kit.steps import CELL, CHECK, EVENTS, EVENTS_MODULES, MOST_OUTPUT_BYTES, KitStep, check_arguments
 from runner.machine import telemetry
 from runner.machine.devices import Gpu
+from runner.plain_text import in_a_line
 from runner.results.parcel import MOST_REASON, Parcel, encode
-from runner.run.attempt import Attempt, Limits, Site
+from runner.run.attempt import Attempt, AttemptContext, Limits
 from runner.run.dispatch import Job
-from runner.text import in_a_line
 
 if TYPE_CHECKING:
-    from runner.engines.base import Engine, Prepared
+    from runner.engines.base import Engine, ReadyImage
     from runner.plan.combination import Cell
     from runner.results.store import RunStore
 
@@ -55,7 +55,7 @@ _LABEL = "gpu-kit"
 
 
 @dataclass(frozen=True)
-class Interpreter:
+class StepInterpreter:
     """The user's Python as an image that is ready to run: what starts it, and the digest that stands for it."""
 
     command: tuple[str, ...]
@@ -76,7 +76,7 @@ class InterpreterEngine:
         return None
 
     def start(
-        self, prepared: Interpreter, words: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
+        self, prepared: StepInterpreter, words: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
     ) -> LocalRunning:
         return start_process(prepared, words, slot, label, data, cache, keep=_KEPT)
 
@@ -86,8 +86,8 @@ class Doer:
     """Does steps one after another, and checks side by side. Once stopped, it begins no further one."""
 
     out: Path
-    interpreter: Interpreter
-    cells: Mapping[Step, Cell]
+    interpreter: StepInterpreter
+    cells: Mapping[KitStep, Cell]
     slot: Slot
     gpu: Gpu | None
     monitor: telemetry.Monitor
@@ -98,7 +98,7 @@ class Doer:
     _stopped: threading.Event = field(default_factory=threading.Event)
     _live: set[LocalRunning | Attempt] = field(default_factory=set)
 
-    def do(self, steps: Sequence[Step]) -> bool:
+    def do(self, steps: Sequence[KitStep]) -> bool:
         """Do the steps, as far as the time goes; True when the user interrupted them."""
         try:
             for group in _groups(steps):
@@ -130,7 +130,7 @@ class Doer:
             return 1
         return max(1, min(_MOST_CHECKS_AT_ONCE, len(self.slot.cpus) // _CPUS_OF_A_CHECK))
 
-    def _one(self, step: Step) -> None:
+    def _one(self, step: KitStep) -> None:
         """Do one step and keep what it left, unless the time ends before it does."""
         left = self.deadline - time.monotonic()
         if left < LEAST_SECONDS or self._stopped.is_set():
@@ -152,13 +152,13 @@ class Doer:
         finally:
             self._live.discard(running)
 
-    def _measure(self, step: Step, limit: float) -> None:
+    def _measure(self, step: KitStep, limit: float) -> None:
         began, boards = time.monotonic(), (self.gpu.board,) if self.gpu else ()
         limit = max(limit - _DUMP_SECONDS, 0.0)
         # The attempt takes of a run its id only.
         run = cast("RunStore", SimpleNamespace(run_id=_LABEL))
         engine, limits = cast("Engine", InterpreterEngine()), Limits(limit, limit)
-        site = Site(
+        site = AttemptContext(
             engine,
             run,
             limits,
@@ -172,7 +172,7 @@ class Doer:
         ended_by = "gpu-lost", ""
         with self._alive(attempt):
             try:
-                if attempt.run(cast("Prepared", self.interpreter)) or attempt.stopped:
+                if attempt.run(cast("ReadyImage", self.interpreter)) or attempt.stopped:
                     return
                 ended_by = "gpu-lost", f"{attempt.lost} fell off the bus"
             except EngineError as error:
@@ -189,7 +189,7 @@ class Doer:
         )
         self._keep_parcel(step, lost)
 
-    def _keep_parcel(self, step: Step, parcel: Parcel) -> None:
+    def _keep_parcel(self, step: KitStep, parcel: Parcel) -> None:
         seconds = parcel.wall_seconds or 0.0
         if parcel.ended_by and parcel.ended_by[0] == "time-limit" and self._goes_on(step, seconds):
             return
@@ -200,7 +200,7 @@ class Doer:
             content = encode(parcel)
         self._keep(step, seconds, outcome_of_cell(parcel), content, energies(parcel.telemetry))
 
-    def _goes_on(self, step: Step, seconds: float) -> bool:
+    def _goes_on(self, step: KitStep, seconds: float) -> bool:
         """True if the next start does a stopped step again: once, so that one that hangs does not keep the others from their turn."""
         mark = self.out / "steps" / f"{step.name}.cut-off"
         if seconds + _DUMP_SECONDS + _WATCH_SECONDS >= STEP_SECONDS or mark.exists():
@@ -209,12 +209,12 @@ class Doer:
         say(f"{seconds:5.0f} s  {step}: cut off, because the time was over; the next start does it again")
         return True
 
-    def _note(self, step: Step, limit: float) -> None:
+    def _note(self, step: KitStep, limit: float) -> None:
         """Do a check, or hold windows against CUDA's events."""
         began = time.monotonic()
         module = EVENTS_MODULES[step.framework] if step.kind == EVENTS else "bench"
         words = [step.workload, step.precision] if step.kind == EVENTS else check_arguments(step, self.slot.device_kind)
-        command = Interpreter((self.interpreter.command[0], "-m", module))
+        command = StepInterpreter((self.interpreter.command[0], "-m", module))
         cache = self.out / "cache" / "checks"
         running = start_process(command, words, self.slot, _LABEL, None, cache, keep=_KEPT)
         timer = threading.Timer(limit, running.stop)
@@ -248,7 +248,7 @@ class Doer:
         self._keep(step, seconds, outcome_of(step, record), pack.document(record), {})
 
     def _keep(
-        self, step: Step, seconds: float, outcome: str, content: bytes, sums: Mapping[str, tuple[float, float]]
+        self, step: KitStep, seconds: float, outcome: str, content: bytes, sums: Mapping[str, tuple[float, float]]
     ) -> None:
         said = {"outcome": outcome, "energy_joules": sums}
         pack.write(pack.said_path(self.out, step), pack.document(said))
@@ -257,9 +257,9 @@ class Doer:
         say(f"{seconds:5.0f} s  {step}: {outcome}")
 
 
-def _groups(steps: Sequence[Step]) -> Iterator[list[Step]]:
+def _groups(steps: Sequence[KitStep]) -> Iterator[list[KitStep]]:
     """Checks that follow one another are a group. Everything else is timed, so it is alone."""
-    group: list[Step] = []
+    group: list[KitStep] = []
     for step in steps:
         if group and CHECK in (step.kind, group[-1].kind) and step.kind != group[-1].kind:
             yield group
@@ -285,7 +285,7 @@ def outcome_of_cell(parcel: Parcel) -> str:
     return f"FAILED (exit code {parcel.code})" if parcel.code else "ok"
 
 
-def outcome_of(step: Step, record: Mapping[str, Any]) -> str:
+def outcome_of(step: KitStep, record: Mapping[str, Any]) -> str:
     """The same of another step."""
     if record["code"] and (reason := refusal(record["log"])):
         return f"refused: {in_a_line(reason, 200)}"

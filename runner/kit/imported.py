@@ -33,7 +33,7 @@ from runner.version import runner_version
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """How one step ended, for a person."""
 
     step: PlannedStep
@@ -46,7 +46,7 @@ class Imported:
     """A run that was made of an archive."""
 
     run: store.RunStore
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[StepOutcome, ...]
     not_done: int
     # GPU -> joules by its counter, joules by its power over time.
     energies: Mapping[str, tuple[float, float]]
@@ -116,7 +116,7 @@ def _write(archive: Archive, cells: Mapping[PlannedStep, Cell], run: store.RunSt
     code, gpus = _code(archive, cells), archive.facts.gpus
     uuids = (archive.facts.device_uuid,) if archive.facts.device_kind == "cuda" else ()
     boards = tuple(gpu.board for gpu in gpus if gpu.uuid in uuids)
-    outcomes: list[Outcome] = []
+    outcomes: list[StepOutcome] = []
     dropped: list[str] = []
     events: list[tuple[str, float]] = []
     sums: list[Mapping[str, tuple[float, float]]] = []
@@ -137,7 +137,7 @@ def _write(archive: Archive, cells: Mapping[PlannedStep, Cell], run: store.RunSt
         host = HostFacts(code_sha256=digest, uuids=uuids, boards=boards)
         admitted = store_parcel(run, parcel, cells[step], host)
         refused = admitted.tables["cells"][0]["error_kind"] == "unsupported"
-        outcomes.append(Outcome(step, "refused" if refused else admitted.status, admitted.reason or ""))
+        outcomes.append(StepOutcome(step, "refused" if refused else admitted.status, admitted.reason or ""))
     if dropped and not outcomes:
         raise ArchiveError(f"{archive.path}: {dropped[0]}; copy it again from the machine that it was made on")
     done = [outcome.step for outcome in outcomes]
@@ -196,24 +196,24 @@ def _code(archive: Archive, cells: Mapping[PlannedStep, Cell]) -> Mapping[tuple[
     return dict(identity.code_digests(pairs))
 
 
-def _outcome(step: PlannedStep, end: StepEnd) -> Outcome:
+def _outcome(step: PlannedStep, end: StepEnd) -> StepOutcome:
     if end.code and (why := refusal(end.log)):
-        return Outcome(step, "refused", why)
+        return StepOutcome(step, "refused", why)
     if step.kind == CHECK:
         return _check(step, end)
-    return Outcome(step, "ok", "") if end.code == 0 else Outcome(step, "failed", _last_line(end))
+    return StepOutcome(step, "ok", "") if end.code == 0 else StepOutcome(step, "failed", _last_line(end))
 
 
-def _check(step: PlannedStep, end: StepEnd) -> Outcome:
+def _check(step: PlannedStep, end: StepEnd) -> StepOutcome:
     """A check passed where its process says so and its verdict names no failure."""
     try:
         verdict = CheckVerdict.model_validate_json(end.output)
     except ValidationError:
-        return Outcome(step, "failed", _last_line(end))
+        return StepOutcome(step, "failed", _last_line(end))
     if end.code == 0 and not verdict.failed and verdict.compared > 0 and verdict.worst <= 1:
-        return Outcome(step, "ok", f"at {verdict.worst:.2f} of its bound")
+        return StepOutcome(step, "ok", f"at {verdict.worst:.2f} of its bound")
     more = f" ({len(verdict.failed)} of {verdict.compared} quantities fail)" if len(verdict.failed) > 1 else ""
-    return Outcome(step, "failed", f"{verdict.failed[0] if verdict.failed else 'it failed'}{more}")
+    return StepOutcome(step, "failed", f"{verdict.failed[0] if verdict.failed else 'it failed'}{more}")
 
 
 def _last_line(end: StepEnd) -> str:

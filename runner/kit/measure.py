@@ -20,9 +20,9 @@ from runner.errors import UserError
 from runner.kit import pack
 from runner.kit.agreement import share, total
 from runner.kit.command_line import parser, say
-from runner.kit.doing import Doer, Interpreter
-from runner.kit.facts import facts_of, planned, stored
-from runner.kit.steps import CELL, Device, Step, cell_of
+from runner.kit.doing import Doer, StepInterpreter
+from runner.kit.facts_file import facts_of, planned, stored
+from runner.kit.steps import CELL, Device, KitStep, cell_of
 from runner.machine import lease, telemetry
 from runner.machine.detect import HardwareError, detect, detect_gpus
 from runner.machine.devices import Machine
@@ -90,7 +90,7 @@ def _machine(device: str, names: str) -> Machine:
 def _doer(
     python: str,
     facts: Mapping[str, Any],
-    steps: Sequence[Step],
+    steps: Sequence[KitStep],
     machine: Machine,
     out: Path,
     monitor: telemetry.Monitor,
@@ -103,11 +103,11 @@ def _doer(
     versions = {entry["framework"]: entry["version"] for entry in facts["frameworks"]}
     cells = {step: cell_of(step, versions[step.framework], lock, device) for step in steps if step.kind == CELL}
     code = identity.code_digests({(step.framework, step.workload) for step in cells})
-    interpreter = Interpreter((python, "-m", "bench"), installed.image_digest(lock, facts["python"]))
+    interpreter = StepInterpreter((python, "-m", "bench"), installed.image_digest(lock, facts["python"]))
     return Doer(out, interpreter, cells, slot, gpu, monitor, deadline, code)
 
 
-def _conclude(out: Path, steps: Sequence[Step], interrupted: bool) -> int:
+def _conclude(out: Path, steps: Sequence[KitStep], interrupted: bool) -> int:
     """Pack the results and say what was done and what was not: the exit code."""
     done = [step for step in steps if pack.path_of(out, step).is_file()]
     said = [stored(pack.said_path(out, step)) for step in done]

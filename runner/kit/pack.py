@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.kit.steps import CELL, Step
+from runner.kit.steps import CELL, KitStep
 from runner.results.parcel import ENDING
 
 # Of the archive's layout. Version 1 had four files a step.
@@ -28,12 +28,12 @@ MANIFEST = "manifest.json"
 MOST_BYTES = 480 * 2**20
 
 
-def path_of(out: Path, step: Step) -> Path:
+def path_of(out: Path, step: KitStep) -> Path:
     """The file of a step. It is written last: the step is done when it is there."""
     return out / "steps" / f"{step.name}{ENDING if step.kind == CELL else '.json'}"
 
 
-def said_path(out: Path, step: Step) -> Path:
+def said_path(out: Path, step: KitStep) -> Path:
     """The outcome of a step that is done, for the summary; it stays here."""
     return out / "steps" / f"{step.name}.said"
 
@@ -59,7 +59,7 @@ def write(path: Path, content: bytes) -> None:
     aside.replace(path)
 
 
-def pack(out: Path, done: Sequence[Step]) -> tuple[Path, str]:
+def pack(out: Path, done: Sequence[KitStep]) -> tuple[Path, str]:
     """Pack what was done so far: the archive, and its sha256 (hex)."""
     paths = [out / "facts.json", *(path_of(out, step) for step in done)]
     path = out / ARCHIVE

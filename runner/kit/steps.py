@@ -27,7 +27,7 @@ _PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 
 
 @dataclass(frozen=True)
-class Step:
+class KitStep:
     """One process that the kit starts."""
 
     kind: str
@@ -75,13 +75,13 @@ class Wanted:
     repeats: int = 3
 
 
-def check_arguments(step: Step, device: str) -> list[str]:
+def check_arguments(step: KitStep, device: str) -> list[str]:
     """The arguments of `python -m bench` for a check."""
     values = {"--framework": step.framework, "--precision": step.precision, "--device": device}
     return ["check", step.workload, *(word for pair in values.items() for word in pair)]
 
 
-def cell_of(step: Step, version: str, lock: str, device: Device) -> Cell:
+def cell_of(step: KitStep, version: str, lock: str, device: Device) -> Cell:
     """The cell that the engine `host` would make of a step, in an interpreter with this version and this lock."""
     declared = rules.workload_declaration(step.workload)
     return Cell(
@@ -99,15 +99,15 @@ def cell_of(step: Step, version: str, lock: str, device: Device) -> Cell:
     )
 
 
-def plan(frameworks: Mapping[str, str | None], device: Device, wanted: Wanted) -> tuple[list[Step], list[LeftOut]]:
+def plan(frameworks: Mapping[str, str | None], device: Device, wanted: Wanted) -> tuple[list[KitStep], list[LeftOut]]:
     """Every step in its order, and what is left out. `frameworks`: name -> why none of its steps can run here, or None."""
-    cells: list[Step] = []
+    cells: list[KitStep] = []
     left_out: list[LeftOut] = []
     for framework, workload, precision in _combinations(frameworks, wanted):
         if reason := frameworks[framework] or _reason(framework, workload, precision, device):
             left_out.append(LeftOut(framework, workload, precision, reason))
         else:
-            cells.append(Step(CELL, framework, workload, precision))
+            cells.append(KitStep(CELL, framework, workload, precision))
     return _in_order(cells, device, wanted.repeats), left_out
 
 
@@ -135,17 +135,17 @@ def _reason(framework: str, workload: str, precision: str, device: Device) -> st
     )
 
 
-def _in_order(cells: Sequence[Step], device: Device, repeats: int) -> list[Step]:
+def _in_order(cells: Sequence[KitStep], device: Device, repeats: int) -> list[KitStep]:
     """Cells with the checks of their adapters. What tells the most of a new device comes first."""
     declared = {step.workload: rules.workload_declaration(step.workload) for step in cells}
     checks = [
-        Step(CHECK, step.framework, step.workload, step.precision)
+        KitStep(CHECK, step.framework, step.workload, step.precision)
         for step in cells
         if declared[step.workload]["task"] == "train" and "computes" not in declared[step.workload]
     ]
     first = [step for step in cells if step.workload in ROSETTA]
     ops = [step for step in cells if declared[step.workload]["task"] == "operators"]
-    events = [Step(EVENTS, step.framework, step.workload, step.precision) for step in first if device.kind == "cuda"]
+    events = [KitStep(EVENTS, step.framework, step.workload, step.precision) for step in first if device.kind == "cuda"]
     ordered = [
         *(step for step in checks if step.precision == "fp32"),
         *(step for step in first if step.precision == "fp32"),
@@ -156,7 +156,9 @@ def _in_order(cells: Sequence[Step], device: Device, repeats: int) -> list[Step]
     ]
     shuffled = random.Random(SEED)
     for repeat in range(2, repeats + 1):
-        again = [Step(CELL, step.framework, step.workload, step.precision, repeat) for step in cells if step not in ops]
+        again = [
+            KitStep(CELL, step.framework, step.workload, step.precision, repeat) for step in cells if step not in ops
+        ]
         shuffled.shuffle(again)
         ordered += again
     return list(dict.fromkeys(ordered))

@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.machine.telemetry import HERTZ
 from runner.machine.telemetry_cpu import Row
-from runner.results import clocks
+from runner.results import clock_settings
 
 
 def on_the_cells_clock(rows: Iterable[Mapping[str, Any]], started_unix: float) -> list[Row]:
@@ -49,8 +49,8 @@ def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], step: flo
         "mean_power_watts": joules / (end - begin) if joules is not None and end > begin else None,
         "max_temperature_celsius": max(heat, default=None),
         "device_used_bytes": max(used, default=None),
-        "throttled": bool(reasons & clocks.THROTTLED) if reported else None,
-        "throttled_by": clocks.names(reasons) if reported else None,
+        "throttled": bool(reasons & clock_settings.THROTTLED) if reported else None,
+        "throttled_by": clock_settings.names(reasons) if reported else None,
     }
 
 

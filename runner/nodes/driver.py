@@ -18,21 +18,21 @@ from runner.machine import lease
 from runner.machine.devices import Machine
 from runner.nodes import outcome
 from runner.nodes.fleet import LOOK_SECONDS, Fleet, Member
+from runner.nodes.fleet_plan import FleetProspect
 from runner.nodes.link import Heard
-from runner.nodes.plan import FleetProspect
 from runner.nodes.tracker import OFFERED_SECONDS, Tracker, Verdict
-from runner.nodes.transports.base import NodesError
+from runner.nodes.transports.transport import NodesError
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import FrameError
+from runner.plain_text import plural
 from runner.plan.plan import Cell
 from runner.results.parcel import ENDING, MOST_REASON, Parcel, ParcelError, decode
 from runner.results.store import RunStore, write_bytes
 from runner.run import progress, summary
 from runner.run.dispatch import Job, places
-from runner.run.matrix import clear_up, interruptible, planned_code
+from runner.run.execution import clear_up, interruptible, planned_code
 from runner.run.progress import say
 from runner.run.schedule import Observer, Outcome
-from runner.text import plural
 
 # How long the driver waits for a message before it looks at the clock.
 _TICK_SECONDS = 0.5
@@ -60,7 +60,7 @@ def execute(
     resumed: bool = False,
     show_answer: Callable[[Path], None] | None = None,
 ) -> int:
-    """Run the jobs that have not ended on the nodes, store them, write the report; the exit code. As run.matrix.execute."""
+    """Run the jobs that have not ended on the nodes, store them, write the report; the exit code. As run.execution.execute."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(interruptible())
         stack.enter_context(lease.alone(run.folder))
@@ -538,8 +538,8 @@ class Driver:
             manifest["devices_lost"] = sorted({*manifest.get("devices_lost", []), *self._lost_gpus})
         self._run.write_manifest(manifest)
 
-    def _fared(self) -> list[outcome.Outcome]:
-        return [outcome.Outcome(name, site.why, site.drained) for name, site in self._sites.items()]
+    def _fared(self) -> list[outcome.NodeOutcome]:
+        return [outcome.NodeOutcome(name, site.why, site.drained) for name, site in self._sites.items()]
 
     def last_words(self) -> list[str]:
         """The last sentences on the nodes, the worst first."""

@@ -14,12 +14,12 @@ from typing import Any
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.workloads import Workload, load_workloads
 from runner.nodes.link import Heard, Link, opened
-from runner.nodes.transports.base import Node, Nodes, NodesError
-from runner.nodes.wire import messages, versions
+from runner.nodes.transports.transport import Node, Nodes, NodesError
+from runner.nodes.wire import messages, releases
 from runner.nodes.wire.frames import MOST_BODY_BYTES
+from runner.plain_text import in_a_line
 from runner.plan.plan import Cell
 from runner.run.options import Options
-from runner.text import in_a_line
 
 # A node must say what it is within this time: its agent asks Docker, NVML and the catalog. A node that answers later joins the run then.
 LOOK_SECONDS = 120.0
@@ -69,7 +69,7 @@ class Fleet:
     _closing: bool = False
     _cells: dict[Cell, Cell] = field(default_factory=dict)
     # The installation here, and what a plan may name.
-    own: messages.Versions = field(default_factory=versions.versions)
+    own: messages.Versions = field(default_factory=releases.versions)
     frameworks: Mapping[str, Any] = field(default_factory=load_frameworks)
     workloads: Mapping[str, Workload] = field(default_factory=load_workloads)
 
@@ -144,7 +144,7 @@ class Fleet:
             member.unreached = not heard.broken
             self.refuse(member, heard.why)
         elif isinstance(message, messages.Versions):
-            if why := versions.difference(self.own, message):
+            if why := releases.difference(self.own, message):
                 self.refuse(member, why)
             else:
                 member.alike = True

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.nodes.transports.base import Node, NodesError, Pipe
 from runner.nodes.transports.started import Started
+from runner.nodes.transports.transport import Node, NodesError, Pipe
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Decoder, FrameError, encode
-from runner.text import in_a_line
+from runner.plain_text import in_a_line
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.nodes.show import listed
+from runner.nodes.node_table import listed
 
 Entry = Mapping[str, Any]
 
@@ -14,7 +14,7 @@ _BEFORE = " (before the run was resumed)"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class NodeOutcome:
     """One node at the end of a run. `why` it measured no longer; empty where it did to the end."""
 
     node: str
@@ -22,7 +22,7 @@ class Outcome:
     drained: bool
 
 
-def entries(facts: Iterable[Entry], outcomes: Iterable[Outcome], earlier: Iterable[Entry]) -> list[dict[str, Any]]:
+def entries(facts: Iterable[Entry], outcomes: Iterable[NodeOutcome], earlier: Iterable[Entry]) -> list[dict[str, Any]]:
     """run.json's entries of the nodes: what each is, how it fared, and what happened to it `earlier`, before the run was resumed.
 
     Results from before the drain still count, so list the node. A node that is no longer there stays.
@@ -40,7 +40,7 @@ def entries(facts: Iterable[Entry], outcomes: Iterable[Outcome], earlier: Iterab
     return [*made.values(), *map(dict, before.values())]
 
 
-def last_words(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def last_words(outcomes: Sequence[NodeOutcome]) -> Iterator[str]:
     """The last sentences on the nodes, the worst first. A reason that many nodes share is said once."""
     if drained := [one.node for one in outcomes if one.drained]:
         yield f"drained: {', '.join(drained)}; look at these nodes before you use them again"

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from runner.results import clocks
+from runner.results import clock_settings
 
 Entry = Mapping[str, Any]
 
@@ -47,7 +47,7 @@ OF_GPU: dict[str, Callable[[Entry], str]] = {
     "ECC": _switch("ecc"),
     "PCIe": _lanes,
     "PCIe lanes in use": lambda entry: str(entry.get("pcie_width_now") or "?"),
-    "clocks": clocks.state,
+    "clocks": clock_settings.state,
     "persistence": _switch("persistence"),
     "GPU memory": _memory,
     "compute mode": _text("compute_mode"),

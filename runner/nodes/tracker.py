@@ -16,7 +16,7 @@ from runner.plan.plan import Cell
 from runner.run.dispatch import Dispatcher, Job, Place, run_alone
 
 # A node of which nothing was heard for so long gets no more work; after this its work is given to others. Its agent says something every
-# five seconds (runner.nodes.agent).
+# five seconds (runner.nodes.node_agent).
 SILENT_SECONDS = 30.0
 LOST_SECONDS = 90.0
 

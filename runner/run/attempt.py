@@ -34,7 +34,7 @@ from runner.run.dispatch import Job
 
 if TYPE_CHECKING:
     from runner.catalog.images import Image
-    from runner.engines.base import Engine, Prepared, Running
+    from runner.engines.base import Engine, ReadyImage, Running
     from runner.engines.slots import Exit, Slot
     from runner.plan.combination import Cell
     from runner.results import store
@@ -86,7 +86,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Site:
+class AttemptContext:
     """The common facts of every attempt of a run."""
 
     engine: Engine
@@ -142,7 +142,7 @@ class Attempt:
 
     def __init__(
         self,
-        site: Site,
+        site: AttemptContext,
         job: Job,
         slot: Slot,
         boards: Sequence[str],
@@ -180,7 +180,7 @@ class Attempt:
         self._silent_still = 0.0
         self._lock = threading.Lock()
 
-    def run(self, prepared: Prepared) -> tuple[str, str | None, float] | None:
+    def run(self, prepared: ReadyImage) -> tuple[str, str | None, float] | None:
         """Run to the end and store the row: (status, reason, wall seconds). None when it was stopped, or its GPU was lost.
 
         Raises EngineError when the engine could not do its part, and what the store raises.

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from runner.engines.base import EngineError, EngineGoneError, Prepared, Slot
+from runner.engines.base import EngineError, EngineGoneError, ReadyImage, Slot
 from runner.machine.devices import Gpu, Machine
 from runner.machine.telemetry_gpu import GpuSampler, lost_board
 from runner.plan.plan import Cell
 from runner.results.parcel import MOST_REASON, Parcel
-from runner.run.attempt import Attempt, Site
+from runner.run.attempt import Attempt, AttemptContext
 from runner.run.dispatch import Dispatcher, Job, Place, places, turns
 
 # The part of the host's memory that all cells together may use. The rest is for the runner and the system.
@@ -65,7 +65,7 @@ class Observer(Protocol):
     def ended(self, outcome: Outcome) -> None: ...
 
 
-class Source(Protocol):
+class JobSource(Protocol):
     """The source of the next job, which learns of its end. A Dispatcher is one."""
 
     def next(self, now: float) -> tuple[Job, tuple[Place, ...]] | None:
@@ -150,7 +150,7 @@ def _begin(action: Callable[[], object]) -> threading.Event:
 class CellRunner:
     """Runs cells in threads, each on devices of its own. `seconds` says about how long a cell takes."""
 
-    site: Site
+    site: AttemptContext
     machine: Machine
     observer: Observer
     seconds: Callable[[Cell], float]
@@ -178,12 +178,12 @@ class CellRunner:
     _engine_lock: threading.Lock = field(default_factory=threading.Lock)
     _broken: BaseException | None = None
 
-    def prepare(self, images: Iterable[Any]) -> tuple[dict[str, Prepared], dict[str, str]]:
+    def prepare(self, images: Iterable[Any]) -> tuple[dict[str, ReadyImage], dict[str, str]]:
         """Prepare the images while nothing is measured: those that are ready, and the reasons of the others.
 
         Raises EngineError where the engine went down and does not come back.
         """
-        ready: dict[str, Prepared] = {}
+        ready: dict[str, ReadyImage] = {}
         failed: dict[str, str] = {}
         for image in images:
             if self._stopped.is_set():
@@ -201,7 +201,7 @@ class CellRunner:
                 self._wait_for_engine(gone)
         return ready, {name: why for name, why in failed.items() if name not in ready}
 
-    def run_jobs(self, jobs: Sequence[Job], ready: Mapping[str, Prepared]) -> None:
+    def run_jobs(self, jobs: Sequence[Job], ready: Mapping[str, ReadyImage]) -> None:
         """Run the jobs; returns when all have ended or stop() was called. May be called again. Raises what broke the store."""
         for kind in ("cuda", "cpu"):
             places_of_kind = [place for place in places(self.machine, kind) if place.board not in self.lost]
@@ -221,7 +221,7 @@ class CellRunner:
             if self._broken:
                 raise self._broken
 
-    def serve(self, source: Source, ready: Mapping[str, Prepared]) -> None:
+    def serve(self, source: JobSource, ready: Mapping[str, ReadyImage]) -> None:
         """Run what `source` hands out, until nothing of it runs and it has no more; returns at once after stop().
 
         Raises what broke the store.
@@ -246,7 +246,7 @@ class CellRunner:
                 # In a thread: an engine that does not answer holds the call up.
                 threading.Thread(target=attempt.stop, daemon=True).start()
 
-    def _drain(self, dispatcher: Source, ready: Mapping[str, Prepared]) -> None:
+    def _drain(self, dispatcher: JobSource, ready: Mapping[str, ReadyImage]) -> None:
         """Start what can start, watch what runs, until nothing is left."""
         with self._changed:
             while not self._stopped.is_set():
@@ -267,7 +267,7 @@ class CellRunner:
                 for attempt in list(self._active.values()):
                     attempt.watch(time.monotonic())
 
-    def _start(self, dispatcher: Source, job: Job, chosen: Sequence[Place], ready: Mapping[str, Prepared]) -> None:
+    def _start(self, dispatcher: JobSource, job: Job, chosen: Sequence[Place], ready: Mapping[str, ReadyImage]) -> None:
         slot = slot_of(self.machine, chosen)
         boards = [place.board for place in chosen if place.kind == "cuda"]
         prepared = ready[job.cell.image]
@@ -281,7 +281,7 @@ class CellRunner:
         self._threads.append(thread)
         thread.start()
 
-    def _work(self, dispatcher: Source, attempt: Attempt, prepared: Prepared) -> None:
+    def _work(self, dispatcher: JobSource, attempt: Attempt, prepared: ReadyImage) -> None:
         """One attempt, in a thread of its own; then its devices are free for the next."""
         again = False
         try:
@@ -304,7 +304,7 @@ class CellRunner:
                 dispatcher.put_back(attempt.job)
             self._changed.notify_all()
 
-    def _attempt(self, attempt: Attempt, prepared: Prepared) -> bool:
+    def _attempt(self, attempt: Attempt, prepared: ReadyImage) -> bool:
         """Run it and report how it ended; True when it is to be tried again on another GPU than the one that it lost."""
         self.observer.started(attempt.job)
         if ended := attempt.run(prepared):

@@ -16,8 +16,8 @@ from packaging.version import InvalidVersion, Version
 from reports.text import percent, plural
 from runner.catalog import cuda as cuda_releases
 from runner.verify.ceilings import Ceilings, best, is_machine_busy
+from runner.verify.references.clock_telemetry import Telemetry
 from runner.verify.references.facts import Facts
-from runner.verify.references.telemetry import Telemetry
 
 
 @dataclass(frozen=True)

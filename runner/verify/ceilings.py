@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.engines import cell_cache
-from runner.engines.base import Engine, EngineError, Prepared, Running, Slot
+from runner.engines.base import Engine, EngineError, ReadyImage, Running, Slot
 from runner.errors import UserError
 
 PROBE = "bench.ceilings"
@@ -67,7 +67,7 @@ def is_machine_busy(ceilings: Ceilings) -> bool:
     return ceilings.load is not None and ceilings.cpus is not None and ceilings.load - 1 > 0.5 * ceilings.cpus
 
 
-def measure(engine: Engine, prepared: Prepared, framework: str, precision: str, slot: Slot, label: str) -> Ceilings:
+def measure(engine: Engine, prepared: ReadyImage, framework: str, precision: str, slot: Slot, label: str) -> Ceilings:
     """Run the probe where the cells will run. Raises CeilingsError."""
     arguments = [framework, slot.device_kind, precision]
     return parse(printed_by(engine, prepared, PROBE, arguments, slot, label, _LIMIT_SECONDS))
@@ -75,7 +75,7 @@ def measure(engine: Engine, prepared: Prepared, framework: str, precision: str, 
 
 def printed_by(
     engine: Engine,
-    prepared: Prepared,
+    prepared: ReadyImage,
     module: str,
     arguments: Sequence[str],
     slot: Slot,

@@ -9,15 +9,15 @@ from typing import Any
 
 from reports.answers.health import CellHealth, Confidence, FleetHealth, GpuHealth, Health, NodeHealth, advice
 from reports.text import cell_name, listing
-from runner.text import plural
+from runner.plain_text import plural
 from runner.verify.causes import per_cent
-from runner.verify.fleet.compare import with_fleets
 from runner.verify.fleet.map import racks as racks_of
+from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.outliers import FleetFinding
 from runner.verify.references.facts import Facts
 from runner.verify.references.saved import Reference
 from runner.verify.verdict import PASS
-from runner.verify.verify import CellFinding, Verification, assess, margin_text
+from runner.verify.verification import CellFinding, Verification, assess, margin_text
 
 # Slow nodes and GPUs in a sentence, and comparisons of each; the pictures have all.
 _MOST_NAMED = 4

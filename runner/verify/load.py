@@ -18,12 +18,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench import rules
-from runner.engines.base import EngineError, Prepared, Running
+from runner.engines.base import EngineError, ReadyImage, Running
 from runner.errors import first_problem
 from runner.machine import lease, telemetry
 from runner.machine.telemetry_cpu import Row
 from runner.plan.plan import Cell
-from runner.results import clocks, store
+from runner.results import clock_settings, store
 from runner.run.begin import Prospect
 from runner.run.dispatch import Place, places
 from runner.run.progress import say
@@ -200,7 +200,7 @@ class _Live:
 
 
 def _load(
-    site: _Site, prepared: Prepared, framework: str, gpu: Place, when: Round, start_unix: float, live: _Live
+    site: _Site, prepared: ReadyImage, framework: str, gpu: Place, when: Round, start_unix: float, live: _Live
 ) -> list[Load]:
     """The loads of one GPU, with its telemetry. Raises CeilingsError."""
     slot = slot_of(site.prospect.machine, [gpu])
@@ -247,7 +247,7 @@ def _with_telemetry(load: PrintedLoad, when: Round, rows: Sequence[Row], board: 
         sm_megahertz=_median(inside, "sm_megahertz"),
         power_watts=_median(inside, "power_watts"),
         celsius=_median(inside, "temperature_celsius"),
-        held_back_by=tuple(clocks.names(reasons)),
+        held_back_by=tuple(clock_settings.names(reasons)),
     )
 
 

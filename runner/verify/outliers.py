@@ -30,9 +30,9 @@ from typing import Literal
 
 import numpy as np
 
+from runner.plain_text import plural
 from runner.results.statistics import SEED, Array
 from runner.results.student import student_quantile
-from runner.text import plural
 from runner.verify.causes import per_cent
 from runner.verify.verdict import MARGINS
 
@@ -73,7 +73,7 @@ _MOST_SIMULATED = 256
 
 
 @dataclass(frozen=True)
-class Kind:
+class ScatterModel:
     """The compared devices, and the scatter that is assumed of them."""
 
     word: str  # device or node
@@ -82,7 +82,7 @@ class Kind:
     must_be_named: float  # a fleet is judged where one that takes this much longer is named in NAMED of all fleets
 
 
-DEVICE = Kind("device", PRIOR_SPREAD, SMALLEST_GAP, MUST_BE_NAMED)
+DEVICE = ScatterModel("device", PRIOR_SPREAD, SMALLEST_GAP, MUST_BE_NAMED)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Deviation:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class DeviceFleet:
     """The devices of one model, with those that are slow."""
 
     devices: int
@@ -143,7 +143,7 @@ class FleetFinding:
 
     name: str
     device_model: str
-    fleet: Fleet
+    fleet: DeviceFleet
     # The fleet's median where it is no time of a step, as text.
     middle: str = ""
     # The lines beside the verdict.
@@ -162,14 +162,16 @@ class FleetFinding:
         return f"node {device}" if self.of == "node" else f"{device} of node {spot.node}" if spot else device
 
 
-def fleet_of(step_seconds: Mapping[str, float], comparisons: int = 1, kind: Kind = DEVICE, group: int = 0) -> Fleet:
+def fleet_of(
+    step_seconds: Mapping[str, float], comparisons: int = 1, kind: ScatterModel = DEVICE, group: int = 0
+) -> DeviceFleet:
     """The slow devices among those of one model; `step_seconds` is each device's time. `comparisons` share the FALSE_ALARM.
 
     `group`: each time is beside the median of so many devices, itself among them; 0: it is not.
     """
     names, logs = list(step_seconds), np.log(np.array(list(step_seconds.values()), dtype=np.float64))
     if not names:
-        return Fleet(0, 1.0, 1.0, 1.0, 0.0, None, why_not=_too_few(0, "", kind))
+        return DeviceFleet(0, 1.0, 1.0, 1.0, 0.0, None, why_not=_too_few(0, "", kind))
     middle, gaps = float(np.median(logs)), _gaps(logs)
     fastest, slowest = math.exp(gaps.min()), math.exp(gaps.max())
     if len(names) < FEWEST:
@@ -177,14 +179,14 @@ def fleet_of(step_seconds: Mapping[str, float], comparisons: int = 1, kind: Kind
             f"; the slowest takes {per_cent(slowest / fastest - 1)} longer than the fastest" if len(names) > 1 else ""
         )
         why = _too_few(len(names), apart, kind)
-        return Fleet(len(names), math.exp(middle), fastest, slowest, 0.0, None, why_not=why)
+        return DeviceFleet(len(names), math.exp(middle), fastest, slowest, 0.0, None, why_not=why)
     limit, spread = score_limit(len(names), comparisons, group), float(_spread(logs, kind.prior))
     outliers = [
         Outlier(names[at], math.exp(gaps[at]), float(gaps[at]) / spread)
         for at in np.flatnonzero(_is_slow(logs, limit, kind))
     ]
     slow = tuple(sorted(outliers, key=lambda outlier: -outlier.ratio))
-    found = Fleet(
+    found = DeviceFleet(
         len(names), math.exp(middle), fastest, slowest, spread, limit, slow, None, "", kind.smallest_gap, kind.prior
     )
     if slow:
@@ -200,7 +202,7 @@ def fleet_of(step_seconds: Mapping[str, float], comparisons: int = 1, kind: Kind
     return replace(found, named_from=least, why_not=_why_unseen(least, kind))
 
 
-def _two_groups(logs: Array, kind: Kind) -> tuple[list[int], list[int]] | None:
+def _two_groups(logs: Array, kind: ScatterModel) -> tuple[list[int], list[int]] | None:
     """The places of the faster devices and of the slower ones, where they are two groups; otherwise None."""
     order, many = np.argsort(logs, kind="stable"), len(logs)
     ordered = logs[order] - np.mean(logs)
@@ -217,11 +219,11 @@ def _two_groups(logs: Array, kind: Kind) -> tuple[list[int], list[int]] | None:
     return sorted(order[: len(first)].tolist()), sorted(order[len(first) :].tolist())
 
 
-def _too_few(devices: int, apart: str, kind: Kind) -> str:
+def _too_few(devices: int, apart: str, kind: ScatterModel) -> str:
     return f"{plural(devices, kind.word)}: at least {FEWEST} are needed to tell which one is slow{apart}"
 
 
-def _why_unseen(least: float | None, kind: Kind) -> str:
+def _why_unseen(least: float | None, kind: ScatterModel) -> str:
     """Why a fleet in which no device is slow is not judged; empty where it is, or where a device is slow."""
     if least is None or least <= kind.must_be_named:
         return ""
@@ -254,7 +256,7 @@ def _spread(logs: Array, prior: float = PRIOR_SPREAD) -> Array:
     return np.asarray(np.sqrt(variance / (PRIOR_FREEDOM + freedom)), dtype=np.float64)
 
 
-def _is_slow(logs: Array, limit: float, kind: Kind) -> Array:
+def _is_slow(logs: Array, limit: float, kind: ScatterModel) -> Array:
     """Which devices are slow, along the last axis."""
     least = np.maximum(limit * _spread(logs, kind.prior), math.log1p(kind.smallest_gap))
     return np.asarray(_gaps(logs) > least[..., None])
@@ -285,7 +287,7 @@ def score_limit(devices: int, comparisons: int = 1, group: int = 0) -> float:
     return float(np.quantile(np.concatenate(highest), 1 - share))
 
 
-def named_from(devices: int, spread: float, comparisons: int = 1, kind: Kind = DEVICE) -> float:
+def named_from(devices: int, spread: float, comparisons: int = 1, kind: ScatterModel = DEVICE) -> float:
     """How much longer a device must take to be named in NAMED of all fleets whose other devices scatter normally by `spread`."""
     if devices > _MOST_SIMULATED:
         least = max(score_limit(devices, comparisons) * spread, math.log1p(kind.smallest_gap))
@@ -296,7 +298,7 @@ def named_from(devices: int, spread: float, comparisons: int = 1, kind: Kind = D
 
 
 @functools.cache
-def _named_from(devices: int, tenths: int, comparisons: int, kind: Kind) -> float:
+def _named_from(devices: int, tenths: int, comparisons: int, kind: ScatterModel) -> float:
     spread, limit = tenths * kind.prior / 10, score_limit(devices, comparisons)
     logs = spread * np.random.default_rng(SEED).standard_normal((SIMULATED_WITH_A_SLOW_ONE, devices))
     healthy, low, high = logs[:, 0].copy(), math.log1p(kind.smallest_gap), 0.2 + 30 * spread

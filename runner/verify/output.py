@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from bench import rules
 from reports.answers.export import escaped
 from reports.text import says_nothing, step_interval, too_wide, wide_ratio
+from runner.plain_text import number, plural, visible
 from runner.results import parity
 from runner.terminal import folded, print_table
-from runner.text import number, plural, visible
 from runner.verify.causes import per_cent
 from runner.verify.fleet import map as rack_map
 from runner.verify.outliers import FALSE_ALARM, NAMED, FleetFinding
 from runner.verify.together import Together
 from runner.verify.verdict import FAIL, PASS, Ratio
-from runner.verify.verify import CellFinding, Verification, margin_text
+from runner.verify.verification import CellFinding, Verification, margin_text
 
 # The most cells to name of those with the same sentence.
 _NAMED = 3

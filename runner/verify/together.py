@@ -14,7 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from runner.verify.causes import per_cent
-from runner.verify.verdict import FEWEST_TOGETHER, PASS, CellVerdict, Part, Ratio, meaning, reach_of, verdict_from
+from runner.verify.verdict import (
+    FEWEST_TOGETHER,
+    PASS,
+    CellVerdict,
+    Ratio,
+    VariancePart,
+    meaning,
+    reach_of,
+    verdict_from,
+)
 
 
 @dataclass(frozen=True)
@@ -67,11 +76,11 @@ def together(run_id: str, device_kind: str, ratios: Sequence[Ratio], margin: flo
     log = float(np.sum(shares * logs))
     of_cells = shares**2 * own
     freedom = float(np.sum(of_cells) ** 2 / np.sum(of_cells**2 / [ratio.of_repeats.freedom for ratio in ratios]))
-    of_sessions = Part(
+    of_sessions = VariancePart(
         float(np.sum(shares * [ratio.of_sessions.variance for ratio in ratios])),
         float(np.sum(shares * [ratio.of_sessions.freedom for ratio in ratios])),
     )
-    parts = (Part(float(np.sum(of_cells)), freedom), of_sessions)
+    parts = (VariancePart(float(np.sum(of_cells)), freedom), of_sessions)
     ends = [math.exp(log + sign * reach_of(parts)) for sign in (-1, 1)]
     verdict = verdict_from(log, parts, margin, questions)
     return Together(run_id, device_kind, len(ratios), math.exp(log), ends[0], ends[1], margin, verdict)

@@ -78,7 +78,7 @@ Sides = tuple[Sequence[Session], Sequence[Session]]  # of a cell: measured, and 
 
 
 @dataclass(frozen=True)
-class Part:
+class VariancePart:
     """A part of the variance of a ratio's logarithm."""
 
     variance: float
@@ -100,8 +100,8 @@ class Ratio:
     measured_sessions: int
     reference_repeats: int
     reference_sessions: int
-    of_repeats: Part
-    of_sessions: Part
+    of_repeats: VariancePart
+    of_sessions: VariancePart
 
 
 def ratio_to_reference(measured: Sequence[Session], reference: Sequence[Session], device_kind: str) -> Ratio:
@@ -220,14 +220,16 @@ def _share_of_repeats(side: Sequence[Session]) -> float:
     return sum(_share(len(session)) for session in side) / len(side) ** 2
 
 
-def _parts(between: Scatter, sessions: Scatter, of_repeats: float, of_sessions: float) -> tuple[Part, Part]:
+def _parts(
+    between: Scatter, sessions: Scatter, of_repeats: float, of_sessions: float
+) -> tuple[VariancePart, VariancePart]:
     return (
-        Part(between.deviation**2 * of_repeats, between.freedom),
-        Part(sessions.deviation**2 * of_sessions, sessions.freedom),
+        VariancePart(between.deviation**2 * of_repeats, between.freedom),
+        VariancePart(sessions.deviation**2 * of_sessions, sessions.freedom),
     )
 
 
-def reach_of(parts: Sequence[Part], alpha: float = ALPHA) -> float:
+def reach_of(parts: Sequence[VariancePart], alpha: float = ALPHA) -> float:
     """How far the interval reaches to both sides, as a logarithm; the degrees of freedom are Satterthwaite's."""
     variance = sum(part.variance for part in parts)
     freedom = variance**2 / sum(part.variance**2 / part.freedom for part in parts)
@@ -251,7 +253,7 @@ def verdict_of(ratio: Ratio, margin: float, questions: int = 1) -> CellVerdict:
     return verdict_from(math.log(ratio.value), (ratio.of_repeats, ratio.of_sessions), margin, questions)
 
 
-def verdict_from(log: float, parts: Sequence[Part], margin: float, questions: int = 1) -> CellVerdict:
+def verdict_from(log: float, parts: Sequence[VariancePart], margin: float, questions: int = 1) -> CellVerdict:
     """The same from the logarithm of a ratio and the parts of its variance."""
     limit, reach = math.log1p(margin), reach_of(parts)
     slow_side = _side(log, reach, limit, reach_of(parts, FAMILY / questions))
@@ -304,12 +306,12 @@ def narrows(ratio: Ratio, repeats: int) -> bool:
     return repeats > ratio.measured_repeats and reach_of(_with_repeats(ratio, repeats)) <= 0.9 * now
 
 
-def _with_repeats(ratio: Ratio, count: int) -> tuple[Part, Part]:
+def _with_repeats(ratio: Ratio, count: int) -> tuple[VariancePart, VariancePart]:
     """The parts of the variance if the one session that was measured had so many repeats."""
     share = _share(count) - _share(ratio.measured_repeats)
     variance = ratio.of_repeats.variance + share * ratio.between.deviation**2
     freedom = ratio.of_repeats.freedom + _observed(count) - _observed(ratio.measured_repeats)
-    return Part(variance, freedom), ratio.of_sessions
+    return VariancePart(variance, freedom), ratio.of_sessions
 
 
 def sessions_to_tell(ratio: Ratio, margin: float) -> int | None:
@@ -326,7 +328,7 @@ def sessions_to_tell(ratio: Ratio, margin: float) -> int | None:
     return next(filter(decides, range(ratio.reference_sessions + 1, MOST_SESSIONS + 1)), None)
 
 
-def _decided(ratio: Ratio, parts: Sequence[Part], margin: float) -> bool:
+def _decided(ratio: Ratio, parts: Sequence[VariancePart], margin: float) -> bool:
     """True if this ratio would be on one side of the margin on the slow side, if these were the parts of its variance."""
     reach = reach_of(parts)
     return _side(math.log(ratio.value), reach, math.log1p(margin), reach) != 0

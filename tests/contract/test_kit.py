@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from runner.catalog.images import load_catalog
 from runner.cli.main import app
 from runner.engines.process.venv import VenvEngine
-from runner.kit.build import build
+from runner.kit.bundle import build
 from runner.results import store
 from tests.fixtures.cpus import take_own_cpus
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT, Image, load_catalog
-from runner.engines.base import Prepared, Slot
+from runner.engines.base import ReadyImage, Slot
 from runner.engines.docker.engine import RUN_LABEL, DockerEngine, DockerRunning
 from runner.images.recipe import BASE_IMAGE_VARIABLE
 from runner.machine import lease
@@ -94,7 +94,7 @@ def start(
     def start(
         script: str, slot: Slot = CPU_SLOT, data: Path | None = None, arguments: tuple[str, ...] = ()
     ) -> DockerRunning:
-        prepared = Prepared(image, digest, ("python", "-c", script))
+        prepared = ReadyImage(image, digest, ("python", "-c", script))
         return engine.start(prepared, arguments, slot, label, data, tmp_path / "cache")
 
     yield start

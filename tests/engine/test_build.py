@@ -17,7 +17,7 @@ from runner.catalog.images import PROJECT, Image
 from runner.engines import trial
 from runner.engines.base import Settings, Slot
 from runner.engines.docker.engine import DockerEngine
-from runner.images import build
+from runner.images import builder
 from runner.images import recipe as recipes
 from runner.images.docker_client import list_images
 from tests.stand_ins import package_index
@@ -41,7 +41,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: Any) -> Ite
         else:
             copy.mkdir(exist_ok=True)
             shutil.copy(source, copy / name)
-    for module in (build, recipes):
+    for module in (builder, recipes):
         monkeypatch.setattr(module, "PROJECT", copy)
     yield copy
     for name in ("scratch", "scratch-jax"):
@@ -118,7 +118,7 @@ def test_a_built_image_says_what_it_is(
     monkeypatch.setenv(recipes.SOURCE_VARIABLE, "https://git.example/team/project")
     # An image of its own: the address is no input, and one that is there is not built again for it.
     scratch = scratch.model_copy(update={"notes": f"{NOTES} sourced"})
-    digest = build.build(scratch, client=client)
+    digest = builder.build(scratch, client=client)
     built = client.images.get(digest)
     wanted = recipes.recipe(scratch)
     assert {wanted.tag, "dlbench/scratch:latest"} <= set(built.tags)
@@ -142,11 +142,11 @@ def test_a_built_image_says_what_it_is(
 def test_a_change_in_the_bench_makes_only_the_last_layers_anew(
     client: Any, base_image: str, scratch: Image, project: Path
 ) -> None:
-    before = client.images.get(build.build(scratch, client=client)).attrs["RootFS"]["Layers"]
+    before = client.images.get(builder.build(scratch, client=client)).attrs["RootFS"]["Layers"]
     (project / "bench" / "errors.py").write_text("# changed\n")
-    assert build.built(list_images(client), recipes.recipe(scratch)) is None
+    assert builder.built(list_images(client), recipes.recipe(scratch)) is None
     steps: list[str] = []
-    after = client.images.get(build.build(scratch, client=client, say=steps.append)).attrs["RootFS"]["Layers"]
+    after = client.images.get(builder.build(scratch, client=client, say=steps.append)).attrs["RootFS"]["Layers"]
     assert len(before) == len(after)
     assert before[:-1] == after[:-1]
     assert before[-1] != after[-1]  # the bench with its compiled files
@@ -158,7 +158,7 @@ def test_an_edit_of_one_adapter_builds_one_image_and_one_question_shows_that_the
     # Without its compiler from Debian, which would be installed for this name alone.
     other = scratch.model_copy(update={"name": "scratch-jax", "frameworks": ("jax",), "debian": {}})
     other = other.model_copy(update={"folder": shutil.copytree(scratch.folder, project / "images" / other.name)})
-    before = {image.name: build.build(image, client=client) for image in (scratch, other)}
+    before = {image.name: builder.build(image, client=client) for image in (scratch, other)}
     layers = client.images.get(before[other.name]).attrs["RootFS"]["Layers"]
     with (project / "bench" / "frameworks" / "jax" / "gru_imdb.py").open("a") as file:
         file.write("# edited\n")
@@ -166,10 +166,10 @@ def test_an_edit_of_one_adapter_builds_one_image_and_one_question_shows_that_the
     client.api.hooks["response"].append(lambda answer, *_, **__: asked.append(answer.request.path_url))
     try:
         here = list_images(client)
-        assert build.build(scratch, client=client, say=pytest.fail, images=here) == before[scratch.name]
+        assert builder.build(scratch, client=client, say=pytest.fail, images=here) == before[scratch.name]
         assert len(asked) == 1, asked
         begin = time.monotonic()
-        after = build.build(other, client=client, images=here)
+        after = builder.build(other, client=client, images=here)
         # Two seconds where nothing else runs.
         assert time.monotonic() - begin < 30
     finally:
@@ -192,11 +192,11 @@ def test_the_engine_is_asked_once_which_images_are_current(engine: DockerEngine,
 def test_a_base_image_made_anew_under_its_name_is_another_base(client: Any, base_image: str, scratch: Image) -> None:
     client.images.get(base_image).tag("dlbench/scratch-base", "test")
     try:
-        first = build.build(scratch, "dlbench/scratch-base:test", client=client)
+        first = builder.build(scratch, "dlbench/scratch-base:test", client=client)
         wanted = recipes.recipe(scratch, "dlbench/scratch-base:test")
-        assert build.built(list_images(client), wanted) == first
+        assert builder.built(list_images(client), wanted) == first
         client.images.get(first).tag("dlbench/scratch-base", "test")
-        assert build.built(list_images(client), wanted) is None
+        assert builder.built(list_images(client), wanted) is None
     finally:
         client.images.remove("dlbench/scratch-base:test", force=True)
 
@@ -206,10 +206,10 @@ def test_a_file_with_another_hash_than_the_lock_says_is_refused(
 ) -> None:
     tampered = re.sub(r"sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, scratch.lock_path.read_text())
     scratch.lock_path.write_text(tampered)
-    with pytest.raises(build.BuildError) as error:
-        build.build(scratch, client=client, logs=tmp_path / "logs")
+    with pytest.raises(builder.BuildError) as error:
+        builder.build(scratch, client=client, logs=tmp_path / "logs")
     assert "the package index served another file than the lock pins (DO NOT MATCH THE HASHES)" in str(error.value)
-    assert build.built(list_images(client), recipes.recipe(scratch)) is None
+    assert builder.built(list_images(client), recipes.recipe(scratch)) is None
 
 
 def test_a_failed_build_shows_its_last_lines_and_where_the_log_lies(
@@ -217,8 +217,8 @@ def test_a_failed_build_shows_its_last_lines_and_where_the_log_lies(
 ) -> None:
     with open(project / "images" / "Dockerfile", "a") as dockerfile:
         dockerfile.write('RUN for i in $(seq 99); do echo "line $i"; done; echo "this is why" >&2; exit 7\n')
-    with pytest.raises(build.BuildError) as error:
-        build.build(scratch, client=client, logs=tmp_path / "logs")
+    with pytest.raises(builder.BuildError) as error:
+        builder.build(scratch, client=client, logs=tmp_path / "logs")
     message = str(error.value)
     assert "this is why" in message
     assert "returned a non-zero code: 7" in message
@@ -234,9 +234,9 @@ def test_the_site_chooses_the_network_of_a_build(
 ) -> None:
     dockerfile = 'ARG BASE\nFROM ${BASE}\nRUN echo "networks:" $(ls /sys/class/net) && exit 1\n'
     (project / "images" / "Dockerfile").write_text(dockerfile)
-    monkeypatch.setenv(build.BUILD_NETWORK_VARIABLE, "none")
-    with pytest.raises(build.BuildError, match="networks: lo\n"):
-        build.build(scratch, client=client, logs=tmp_path / "logs")
+    monkeypatch.setenv(builder.BUILD_NETWORK_VARIABLE, "none")
+    with pytest.raises(builder.BuildError, match="networks: lo\n"):
+        builder.build(scratch, client=client, logs=tmp_path / "logs")
 
 
 def test_a_build_asks_the_site_s_package_index_and_the_image_says_nothing_of_it(
@@ -246,11 +246,11 @@ def test_a_build_asks_the_site_s_package_index_and_the_image_says_nothing_of_it(
     digest = hashlib.sha256(wheel.content).hexdigest()
     scratch.lock_path.write_text(f"only-on-the-mirror==1.0 \\\n    --hash=sha256:{digest}\n")
     image = scratch.model_copy(update={"debian": {}})
-    monkeypatch.setenv(build.BUILD_NETWORK_VARIABLE, "host")
+    monkeypatch.setenv(builder.BUILD_NETWORK_VARIABLE, "host")
     with package_index.serve([wheel]) as url:
         monkeypatch.setenv("PIP_INDEX_URL", url)
         monkeypatch.setenv("PIP_TRUSTED_HOST", "127.0.0.1")
-        built = client.images.get(build.build(image, client=client))
+        built = client.images.get(builder.build(image, client=client))
     assert "PIP_" not in json.dumps([built.attrs, built.history()])
     assert client.containers.run(
         built.id, ["-m", "pip", "show", "only-on-the-mirror"], entrypoint="python", remove=True
@@ -261,8 +261,8 @@ def test_a_base_image_that_is_nowhere_is_told_with_what_to_do_before_and_when_it
     client: Any, scratch: Image, tmp_path: Path
 ) -> None:
     nowhere = "127.0.0.1:9/no-such-base:{python}"
-    with pytest.raises(build.BuildError) as error:
-        build.build(scratch, nowhere, client=client, logs=tmp_path / "logs")
+    with pytest.raises(builder.BuildError) as error:
+        builder.build(scratch, nowhere, client=client, logs=tmp_path / "logs")
     for told in (str(error.value), str(DockerEngine(Settings(nowhere)).unfit(scratch))):
         assert "127.0.0.1:9/no-such-base:3.11 is not here and cannot be pulled" in told
         assert ".ci/site-base 3.11" in told

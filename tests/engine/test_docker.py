@@ -20,7 +20,7 @@ import pytest
 
 from runner.catalog.images import PROJECT, Image
 from runner.engines import ownership
-from runner.engines.base import LOG_TAIL_BYTES, EngineError, Prepared, Slot
+from runner.engines.base import LOG_TAIL_BYTES, EngineError, ReadyImage, Slot
 from runner.engines.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine, DockerRunning
 
 from .conftest import CPU_SLOT
@@ -222,7 +222,7 @@ def test_a_cell_ends_by_itself_though_nobody_ends_it(start: Start) -> None:
 def test_an_image_that_is_gone_is_an_error_for_the_user(
     engine: DockerEngine, catalog: dict[str, Image], tmp_path: Path
 ) -> None:
-    prepared = Prepared(next(iter(catalog.values())), "sha256:" + "0" * 64, ("python3",))
+    prepared = ReadyImage(next(iter(catalog.values())), "sha256:" + "0" * 64, ("python3",))
     with pytest.raises(EngineError, match=r"could not be made: .*[Nn]o such image"):
         engine.start(prepared, [], CPU_SLOT, "test", None, tmp_path / "cache")
 
@@ -230,7 +230,7 @@ def test_an_image_that_is_gone_is_an_error_for_the_user(
 def test_a_program_that_is_not_in_the_image_is_named(
     engine: DockerEngine, client: Any, base_image: str, catalog: dict[str, Image], tmp_path: Path
 ) -> None:
-    prepared = Prepared(next(iter(catalog.values())), str(client.images.get(base_image).id), ("no-such-program",))
+    prepared = ReadyImage(next(iter(catalog.values())), str(client.images.get(base_image).id), ("no-such-program",))
     running = engine.start(prepared, [], CPU_SLOT, "test", None, tmp_path / "cache")
     output(running)
     ended = running.wait()

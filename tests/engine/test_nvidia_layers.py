@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import Image
-from runner.images import build
+from runner.images import builder
 from runner.images import recipe as recipes
 from runner.images.transfer import registry as shelf
 from tests.fixtures.registry import serve
@@ -50,7 +50,7 @@ FIRST, SECOND = (CUBLAS, CUDNN, NCCL, OWN), (CUBLAS, CUDNN, OTHER_NCCL, OTHER)
 def fetched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The wheels that builds fetch from an index, which has no others."""
     files: list[str] = []
-    monkeypatch.setenv(build.BUILD_NETWORK_VARIABLE, "host")
+    monkeypatch.setenv(builder.BUILD_NETWORK_VARIABLE, "host")
     with package_index.serve([CUBLAS, CUDNN, NCCL, OTHER_NCCL, OWN, OTHER], files) as url:
         monkeypatch.setenv("PIP_INDEX_URL", url)
         monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
@@ -108,7 +108,7 @@ def test_images_share_the_layers_that_their_locks_agree_on_and_each_wheel_is_fet
     client: Any, base_image: str, locked: Make, fetched: list[str]
 ) -> None:
     first, second = locked("scratch", *FIRST), locked("scratch-jax", *SECOND)
-    built = [build.build(image, client=client) for image in (first, second)]
+    built = [builder.build(image, client=client) for image in (first, second)]
     one, other = (layers(client, image_id) for image_id in built)
     common = len(layers(client, recipes.recipe(first).base_tag))
     # cuBLAS and cuDNN lie on the common layers. NCCL is another one.
@@ -125,13 +125,13 @@ def test_images_share_the_layers_that_their_locks_agree_on_and_each_wheel_is_fet
         assert "PIP_" not in json.dumps(image.attrs) + history
     # Nothing is built again.
     fetched.clear()
-    assert [build.build(image, client=client, say=pytest.fail) for image in (first, second)] == built
+    assert [builder.build(image, client=client, say=pytest.fail) for image in (first, second)] == built
     assert fetched == []
 
 
 def test_a_layer_has_the_same_digest_on_other_layers_of_wheels(client: Any, base_image: str, locked: Make) -> None:
     first, second = locked("scratch", *FIRST), locked("scratch-jax", CUDNN, OTHER)
-    one, other = (layers(client, build.build(image, client=client)) for image in (first, second))
+    one, other = (layers(client, builder.build(image, client=client)) for image in (first, second))
     common = len(layers(client, recipes.recipe(first).base_tag))
     assert recipes.recipe(first).nvidia_tags[1] != recipes.recipe(second).nvidia_tags[0]
     assert one[common + 1] == other[common]
@@ -141,12 +141,12 @@ def test_a_layer_is_the_same_image_whichever_index_its_wheels_came_from(
     client: Any, base_image: str, locked: Make, fetched: list[str]
 ) -> None:
     image = locked("scratch", CUBLAS, OWN)
-    build.build(image, client=client)
+    builder.build(image, client=client)
     (tag,) = recipes.recipe(image).nvidia_tags
     first = client.images.get(tag).id
     forget(client, image)
     fetched.clear()
-    build.build(image.model_copy(update={"extra_index": "http://127.0.0.1:9/simple"}), client=client)
+    builder.build(image.model_copy(update={"extra_index": "http://127.0.0.1:9/simple"}), client=client)
     assert client.images.get(tag).id == first
     assert CUBLAS.file in fetched
 
@@ -157,8 +157,8 @@ def test_a_wheel_with_another_hash_than_the_lock_says_is_refused(
     image = locked("scratch", *FIRST)
     good, bad = hashlib.sha256(CUDNN.content).hexdigest(), "0" * 64
     image.lock_path.write_text(image.lock_path.read_text().replace(good, bad))
-    with pytest.raises(build.BuildError, match="DO NOT MATCH THE HASHES"):
-        build.build(image, client=client, logs=tmp_path / "logs")
+    with pytest.raises(builder.BuildError, match="DO NOT MATCH THE HASHES"):
+        builder.build(image, client=client, logs=tmp_path / "logs")
     tags = recipes.recipe(image).nvidia_tags
     assert [bool(client.images.list(name=tag)) for tag in tags] == [True, False, False]
 
@@ -193,7 +193,7 @@ def test_a_shared_layer_goes_to_a_registry_once_and_serves_the_build_of_another_
 
     monkeypatch.setattr(shelf, "watch", counting)
     for image in (first, second):
-        build.build(image, client=client)
+        builder.build(image, client=client)
         shelf.push(client, recipes.recipe(image), registry)
     below = layers(client, recipes.recipe(first).nvidia_tags[1])
     # An engine calls a layer by 12 digits of its digest. The last two are the wheels that both images have.
@@ -205,7 +205,7 @@ def test_a_shared_layer_goes_to_a_registry_once_and_serves_the_build_of_another_
     forget(client, first, second)
     fetched.clear()
     said: list[str] = []
-    build.build(second, client=client, say=said.append, cache_from=registry)
+    builder.build(second, client=client, say=said.append, cache_from=registry)
     assert not {release.file for release in SECOND[:3]} & set(fetched)
     assert not [line for line in said if "in a layer for all images" in line], said
     assert layers(client, recipes.recipe(second).tag)[: len(below)] == below
@@ -217,7 +217,7 @@ def test_prune_removes_the_layers_of_wheels_that_no_image_of_the_catalog_has(
     monkeypatch.setattr(shelf, "cache_folder", lambda: tmp_path / "cache")
     first, second = locked("scratch", *FIRST), locked("scratch-jax", *SECOND)
     for image in (first, second):
-        build.build(image, client=client)
+        builder.build(image, client=client)
     ids = {
         tag: str(client.images.get(tag).id) for image in (first, second) for tag in recipes.recipe(image).nvidia_tags
     }

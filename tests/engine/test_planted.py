@@ -13,7 +13,7 @@ import pytest
 
 from runner.catalog.images import Image
 from runner.engines import cell_cache
-from runner.engines.base import Prepared, Running
+from runner.engines.base import ReadyImage, Running
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.process.process import start_process
 from tests.fixtures.planted import KEPT, LOOK, PLACES, PLANT
@@ -45,10 +45,10 @@ def cell(
         cache = cell_cache.folder_of(where, image, digest)
         running: Running
         if where == "docker":
-            prepared = Prepared(catalog[image], digest, ("python3", "-c", script))
+            prepared = ReadyImage(catalog[image], digest, ("python3", "-c", script))
             running = engine.start(prepared, (), CPU_SLOT, "test-planted", None, cache)
         else:
-            prepared = Prepared(catalog[image], digest, (sys.executable, "-c", script))
+            prepared = ReadyImage(catalog[image], digest, (sys.executable, "-c", script))
             running = start_process(prepared, (), CPU_SLOT, "test-planted", None, cache)
         printed = b"".join(running.events())
         ended = running.wait()

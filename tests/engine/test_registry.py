@@ -25,7 +25,7 @@ from runner.cli.images import push as commands
 from runner.cli.main import app
 from runner.engines.base import Settings
 from runner.engines.docker.engine import DockerEngine
-from runner.images import build, lock
+from runner.images import builder, locking
 from runner.images import recipe as recipes
 from runner.images.transfer import folder
 from runner.images.transfer import registry as shelf
@@ -74,7 +74,7 @@ def test_a_base_is_pinned_by_the_registry_and_pulled_by_its_digest_when_the_tag_
 ) -> None:
     monkeypatch.delenv(recipes.BASE_IMAGE_VARIABLE, raising=False)
     first = push(client, image.base, b"first")
-    digest = lock.pin_base(image, client)
+    digest = locking.pin_base(image, client)
     pinned = load_catalog(tmp_path, ("torch", "keras_torch"))[image.name]
     assert pinned.base_digest == digest
     assert pinned.model_copy(update={"base_digest": None}) == image  # nothing else in the file changed
@@ -85,16 +85,18 @@ def test_a_base_is_pinned_by_the_registry_and_pulled_by_its_digest_when_the_tag_
     assert wanted.base == f"{image.base}@{digest}"
     try:
         with open(tmp_path / "log", "w") as log:
-            assert build._base_id(client, wanted, build._Log(log, tmp_path / "log", print)) == first != second
-        assert lock.pin_base(pinned, client) != digest
+            assert builder._base_id(client, wanted, builder._Log(log, tmp_path / "log", print)) == first != second
+        assert locking.pin_base(pinned, client) != digest
     finally:
         client.images.remove(first, force=True)
 
 
 def test_a_registry_that_does_not_know_the_base_is_named(client: Any, image: Image) -> None:
     unknown = image.model_copy(update={"base": image.base.replace("/python", "/unknown")})
-    with pytest.raises(lock.LockError, match=r"/unknown:3.11 does not tell its digest: the registry does not have it"):
-        lock.pin_base(unknown, client)
+    with pytest.raises(
+        locking.LockError, match=r"/unknown:3.11 does not tell its digest: the registry does not have it"
+    ):
+        locking.pin_base(unknown, client)
     assert load_catalog(image.folder.parent, ("torch", "keras_torch"))[image.name].base_digest is None
 
 
@@ -115,7 +117,7 @@ def small(
     shutil.copytree(PROJECT / "bench", project / "bench", ignore=shutil.ignore_patterns("__pycache__", "*.npz"))
     for name in ("Dockerfile.base", "images/Dockerfile"):
         shutil.copy(PROJECT / name, project / name)
-    for module in (build, recipes):
+    for module in (builder, recipes):
         monkeypatch.setattr(module, "PROJECT", project)
     pins = (folder / "requirements.lock").read_text().split("typing-extensions==", 1)[1]
     (folder / "requirements.lock").write_text("typing-extensions==" + pins)
@@ -125,7 +127,7 @@ def small(
     client.images.get(base_image).tag(f"{registry}/site", "3.11")
     assert "error" not in client.images.push(f"{registry}/site", tag="3.11")
     image = load_catalog(folder.parent, FRAMEWORKS)["small-cpu"]
-    lock.pin_base(image, client)
+    locking.pin_base(image, client)
     yield reload(image)
     for image_id, _ in every(client):
         shelf.remove(client, image_id)
@@ -192,7 +194,7 @@ def test_an_image_goes_to_a_folder_and_comes_back_without_a_registry(
         "runner: not built, or stale: small-cpu; `runner images build small-cpu` makes them\n",
     )
     assert not exported.exists()
-    built = build.build(small, client=client)
+    built = builder.build(small, client=client)
     wanted = recipes.recipe(small)
     first, again = (CliRunner().invoke(app, export).stdout for _ in range(2))
     entry = folder.find(exported, wanted)
@@ -220,7 +222,7 @@ def test_an_image_goes_to_a_folder_and_comes_back_without_a_registry(
     path.write_bytes(data)
     said.clear()
     with pytest.raises(
-        build.BuildError, match=r"small-cpu is not here, and nodes build no images unless --build is given"
+        builder.BuildError, match=r"small-cpu is not here, and nodes build no images unless --build is given"
     ):
         engine.prepare(small, said.append)
     assert f"{path} is damaged: its sha256 is not its name" in said[-1]
@@ -230,7 +232,7 @@ def test_an_image_goes_to_a_folder_and_comes_back_without_a_registry(
 
 
 def test_an_image_goes_to_the_registry_and_comes_back_by_its_digest(client: Any, registry: str, small: Image) -> None:
-    built = build.build(small, client=client)
+    built = builder.build(small, client=client)
     wanted = recipes.recipe(small)
     assert wanted.base == f"{registry}/site:3.11@{small.base_digest}"
     assert shelf.missing(client, [wanted], registry) == [wanted]
@@ -238,7 +240,7 @@ def test_an_image_goes_to_the_registry_and_comes_back_by_its_digest(client: Any,
     assert shelf.missing(client, [wanted], registry) == []
     assert shelf.digest_of(client, wanted, registry) == pushed
     reference = f"{registry}/small-cpu@{pushed.partition('@')[2]}"
-    lock.pin_published(small, pushed)
+    locking.pin_published(small, pushed)
     pinned = reload(small)
     assert pinned.published == pushed
     assert pinned.model_copy(update={"published": None}) == small  # nothing else in the file changed
@@ -260,14 +262,14 @@ def test_an_image_goes_to_the_registry_and_comes_back_by_its_digest(client: Any,
 def test_a_pin_of_another_bench_is_not_pulled_to_be_used_but_its_layers_are_the_cache(
     client: Any, registry: str, small: Image, tmp_path: Path
 ) -> None:
-    built = build.build(small, client=client)
+    built = builder.build(small, client=client)
     pushed = shelf.push(client, recipes.recipe(small), registry)
-    lock.pin_published(small, pushed)
+    locking.pin_published(small, pushed)
     layers = client.images.get(built).attrs["RootFS"]["Layers"]
     forget(client)
-    (build.PROJECT / "bench" / "errors.py").write_text("# changed\n")
+    (builder.PROJECT / "bench" / "errors.py").write_text("# changed\n")
     said: list[str] = []
-    again = build.build(reload(small), client=client, say=said.append, logs=tmp_path / "logs")
+    again = builder.build(reload(small), client=client, say=said.append, logs=tmp_path / "logs")
     # The layers are the same bytes also where they are made again, so the log says whether they were.
     assert "Successfully installed" not in (tmp_path / "logs" / "small-cpu.log").read_text()
     tagged = pushed.partition("@")[0]
@@ -288,14 +290,14 @@ def test_prune_names_what_the_catalog_lost_and_leaves_what_another_checkout_buil
     monkeypatch.setattr(shelf, "cache_folder", lambda: tmp_path / "cache")
     other = tmp_path / "other"
     other.mkdir()
-    built = build.build(small, client=client)
+    built = builder.build(small, client=client)
     lost = {
         image_id for image_id, what in shelf.unknown(client, []) if what == "small-cpu, which the catalog does not have"
     }
     assert built in lost
     assert lost == {image_id for image_id, _ in every(client)}  # with the steps that the builder's cache needs
     assert not [image_id for image_id, _ in shelf.unknown(client, [small]) if image_id in lost]
-    (build.PROJECT / "bench" / "errors.py").write_text("# changed\n")
+    (builder.PROJECT / "bench" / "errors.py").write_text("# changed\n")
     changed = {small.name: lambda: recipes.recipe(small)}
     assert {image_id for image_id, _ in shelf.stale(client, changed)} == lost
     # The other checkout has the image of the older bench, and needs its steps too.
@@ -308,7 +310,7 @@ def test_prune_names_what_the_catalog_lost_and_leaves_what_another_checkout_buil
 
 
 def test_prune_leaves_every_image_that_a_user_named(client: Any, small: Image) -> None:
-    built = client.images.get(build.build(small, client=client))
+    built = client.images.get(builder.build(small, client=client))
     built.tag("user.example/app", "1")
     built.tag("dlbench/small-cpu", "mine")
     made = client.api.create_container(built.id, "true")["Id"]
@@ -341,7 +343,7 @@ def test_prune_removes_the_names_of_the_registry_that_pushes_and_pulls_gave(
         return sorted(name for name in tags if name.startswith(f"{registry}/"))
 
     older = recipes.recipe(small)
-    built = build.build(small, client=client)
+    built = builder.build(small, client=client)
     shelf.push(client, older, registry)
     base = f"{registry}/{older.base_tag.partition('/')[2]}"
     names = [base, f"{registry}/small-cpu:{older.input_tag}", f"{registry}/small-cpu:latest"]
@@ -351,10 +353,10 @@ def test_prune_removes_the_names_of_the_registry_that_pushes_and_pulls_gave(
     assert built not in dict(shelf.stale(client, changed))
     assert named() == sorted([*names, f"{registry}/site:3.11"])
 
-    for path in (build.PROJECT / "bench" / "errors.py", build.PROJECT / "Dockerfile.base"):
+    for path in (builder.PROJECT / "bench" / "errors.py", builder.PROJECT / "Dockerfile.base"):
         with path.open("a") as file:
             file.write(f"# {uuid.uuid4()}\n")
-    newer = build.build(small, client=client, cache_from=registry)
+    newer = builder.build(small, client=client, cache_from=registry)
     # What was pulled to be the cache has the name of the registry again.
     for image_id, _ in [*shelf.stale(client, changed), *shelf.unknown(client, [small])]:
         if {*client.images.get(image_id).tags} & {*names, older.base_tag, older.tag}:
@@ -366,15 +368,15 @@ def test_prune_removes_the_names_of_the_registry_that_pushes_and_pulls_gave(
 def test_a_pin_of_another_lock_costs_no_download(
     client: Any, registry: str, small: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build.build(small, client=client)
+    builder.build(small, client=client)
     pushed = shelf.push(client, recipes.recipe(small), registry)
-    lock.pin_published(small, pushed)
+    locking.pin_published(small, pushed)
     forget(client)
     monkeypatch.setattr(shelf, "pull_image", None)  # a pull would be an error
     with open(small.lock_path, "a") as file:
         file.write("# another lock\n")
     said: list[str] = []
-    build.build(reload(small), client=client, say=said.append)
+    builder.build(reload(small), client=client, say=said.append)
     assert said[0] == f"{pushed.partition('@')[0]} was built from other inputs; building small-cpu"
 
 
@@ -382,10 +384,10 @@ def test_a_layer_that_was_tampered_with_in_the_registry_is_refused(
     client: Any, registry: str, blobs: Path, small: Image, tmp_path: Path
 ) -> None:
     # No other build has this bench, so that none keeps its layer here.
-    (build.PROJECT / "bench" / "errors.py").write_text(f"# {uuid.uuid4()}\n")
-    build.build(small, client=client)
+    (builder.PROJECT / "bench" / "errors.py").write_text(f"# {uuid.uuid4()}\n")
+    builder.build(small, client=client)
     pushed = shelf.push(client, recipes.recipe(small), registry)
-    lock.pin_published(small, pushed)
+    locking.pin_published(small, pushed)
     forget(client)
     kind = {"Accept": "application/vnd.docker.distribution.manifest.v2+json"}
     address = f"http://{registry}/v2/small-cpu/manifests/{pushed.partition('@')[2]}"
@@ -406,14 +408,14 @@ def test_a_layer_that_was_tampered_with_in_the_registry_is_refused(
 def test_a_tampered_lock_is_another_image_and_its_build_is_refused(
     client: Any, registry: str, small: Image, tmp_path: Path
 ) -> None:
-    build.build(small, client=client)
-    lock.pin_published(small, shelf.push(client, recipes.recipe(small), registry))
-    lock.write_seal(small)
+    builder.build(small, client=client)
+    locking.pin_published(small, shelf.push(client, recipes.recipe(small), registry))
+    locking.write_seal(small)
     text = small.lock_path.read_text()
     small.lock_path.write_text(re.sub(r"sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, text))
     said: list[str] = []
-    with pytest.raises(build.BuildError, match="DO NOT MATCH THE HASHES"):
-        build.build(reload(small), client=client, say=said.append, logs=tmp_path / "logs")
+    with pytest.raises(builder.BuildError, match="DO NOT MATCH THE HASHES"):
+        builder.build(reload(small), client=client, say=said.append, logs=tmp_path / "logs")
     assert any("was built from other inputs; building small-cpu" in line for line in said), said
 
 
@@ -426,7 +428,7 @@ def test_a_registry_without_the_image_is_told_with_what_puts_it_there(client: An
 def test_a_base_without_python_gets_its_distribution_s(
     client: Any, base_image: str, small: Image, tmp_path: Path
 ) -> None:
-    shutil.copy(IMAGES / "Dockerfile.cuda", build.PROJECT / "images" / "Dockerfile.cuda")
+    shutil.copy(IMAGES / "Dockerfile.cuda", builder.PROJECT / "images" / "Dockerfile.cuda")
     wanted = recipes.Recipe(small.model_copy(update={"cuda_from": "base", "python": "3.6"}), base_image, "", "")
-    with open(tmp_path / "log", "w") as log, pytest.raises(build.BuildError, match="the image is locked for 3.6"):
-        build._build_common(client, wanted, build._Log(log, tmp_path / "log", print), None, "", {})
+    with open(tmp_path / "log", "w") as log, pytest.raises(builder.BuildError, match="the image is locked for 3.6"):
+        builder._build_common(client, wanted, builder._Log(log, tmp_path / "log", print), None, "", {})

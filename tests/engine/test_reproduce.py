@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import Image
-from runner.images import build
+from runner.images import builder
 from runner.images import recipe as recipes
 from runner.images.docker_client import find_image
 from tests.stand_ins.fleet import HERE, compiler
@@ -58,12 +58,12 @@ def test_a_build_on_another_day_without_earlier_layers_has_the_same_digest(
     client: Any, scratch: Image, movable_clock: str, monkeypatch: pytest.MonkeyPatch, debian: dict[str, str]
 ) -> None:
     image = scratch.model_copy(update={"debian": debian})
-    first = build.build(image, movable_clock, client=client)
+    first = builder.build(image, movable_clock, client=client)
     today = day(client, first)
     set_ahead(monkeypatch)
     assert day(client, first) > today
     wanted = recipes.recipe(image, movable_clock)
-    assert build.build_again(client, wanted, first, print) is None
+    assert builder.build_again(client, wanted, first, print) is None
     # The image in use keeps its names and the steps that serve a later build.
     assert find_image(client, wanted.tag)
     assert find_image(client, wanted.steps_tag)
@@ -80,8 +80,8 @@ def test_the_first_file_that_differs_is_named(
         "".join(kept) + "RUN date +%s%N > /opt/when; touch -d @1 /opt /opt/when\n"
     )
     image = scratch.model_copy(update={"debian": {}})
-    first = build.build(image, client=client)
-    difference = build.build_again(client, recipes.recipe(image), first, print)
+    first = builder.build(image, client=client)
+    difference = builder.build_again(client, recipes.recipe(image), first, print)
     assert difference is not None
     layers = len(client.images.get(first).attrs["RootFS"]["Layers"])
     assert difference.startswith(f"layer {layers} of {layers}: /opt/when differs in its content (")
@@ -90,7 +90,7 @@ def test_the_first_file_that_differs_is_named(
 def test_an_image_says_the_day_of_its_lock_and_nothing_of_its_build(
     client: Any, base_image: str, scratch: Image
 ) -> None:
-    built = client.images.get(build.build(scratch, client=client))
+    built = client.images.get(builder.build(scratch, client=client))
     assert built.attrs["Created"].startswith(str(scratch.locked))
     assert built.labels["org.opencontainers.image.created"] == f"{scratch.locked}T00:00:00Z"
     assert {step["Created"] for step in built.history()} == {315532800}
@@ -102,12 +102,12 @@ def test_images_share_the_layers_of_nvidia_s_wheels_that_were_built_on_two_days(
     client: Any, locked: Make, movable_clock: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = locked("scratch", *FIRST), locked("scratch-jax", *SECOND)
-    built = build.build(first, movable_clock, client=client)
+    built = builder.build(first, movable_clock, client=client)
     below = client.images.get(recipes.recipe(first, movable_clock).nvidia_tags[1]).attrs["RootFS"]["Layers"]
     set_ahead(monkeypatch)
     # Without any earlier layer: the same image, and of the other image the same layers up to the first wheel that differs.
-    assert build.build_again(client, recipes.recipe(first, movable_clock), built, print) is None
-    difference = build.build_again(client, recipes.recipe(second, movable_clock), built, print)
+    assert builder.build_again(client, recipes.recipe(first, movable_clock), built, print) is None
+    difference = builder.build_again(client, recipes.recipe(second, movable_clock), built, print)
     assert difference is not None
     assert difference.startswith(f"layer {len(below) + 1} of ")
     assert "nccl" in difference

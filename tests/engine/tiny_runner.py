@@ -15,10 +15,10 @@ from typing import Any
 from bench import identity
 from runner import engines
 from runner.catalog.images import PROJECT, Image
-from runner.engines.base import Prepared, Slot
+from runner.engines.base import ReadyImage, Slot
 from runner.engines.docker.engine import DockerEngine, DockerRunning
 from runner.engines.process.host import HostImage
-from runner.nodes.transports import base
+from runner.nodes.transports import transport
 
 # name -> (oldest driver, least and greatest compute capability)
 IMAGES = {
@@ -40,11 +40,11 @@ class TinyEngine(DockerEngine):
     def parts(self, image: Image) -> Mapping[str, int]:
         return {}
 
-    def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
-        return Prepared(image, os.environ["DLBENCH_TINY"], ("/cell",))
+    def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
+        return ReadyImage(image, os.environ["DLBENCH_TINY"], ("/cell",))
 
     def start(
-        self, prepared: Prepared, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
+        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
     ) -> DockerRunning:
         # The bench's own words: run WORKLOAD --framework F.
         code = identity.code_sha256(arguments[arguments.index("--framework") + 1], arguments[1])
@@ -75,7 +75,7 @@ def images() -> dict[str, Image]:
 def main() -> None:
     engines.ENGINES["docker"] = "tests.engine.tiny_runner:TinyEngine"
     engines.AUTOMATIC = ["docker"]
-    base.AGENT = ("-m", "tests.engine.tiny_runner", "agent")
+    transport.AGENT = ("-m", "tests.engine.tiny_runner", "agent")
     from runner.cli.main import main
 
     main()

@@ -23,15 +23,15 @@ import pandas
 
 import reports.page.render
 import runner.cli.matrix
-import runner.run.matrix
-import runner.verify.health
+import runner.run.execution
+import runner.verify.machine_health
 from reports.data.tables import load
 from runner import engines
 from runner.cli.main import app
 from runner.results.plausible import windows, work
 from runner.results.store import RunStore, read
 
-LOADED = (jinja2, pandas, reports.page.render, runner.cli.matrix, runner.run.matrix, runner.verify.health)
+LOADED = (jinja2, pandas, reports.page.render, runner.cli.matrix, runner.run.execution, runner.verify.machine_health)
 
 # What changes a file or a folder, as Python's audit events call it. `fsync` is ours: what was written is not renamed yet.
 CHANGES = (

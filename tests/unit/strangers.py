@@ -30,7 +30,7 @@ from bench.environment import host_peak_bytes
 from bench.errors import DataError
 from bench.protocol import ProtocolError, parse
 from reports.data.tables import load
-from reports.page import summary
+from reports.page import markdown_report
 from reports.page.render import render
 from runner.admission.admit import store_parcel
 from runner.admission.judges import HostFacts
@@ -187,7 +187,7 @@ def of_runs(folder: Path) -> Attack:
         try:
             earlier_seconds(folder / "results")
             earlier_preparations(folder / "results", "docker")
-            summary.markdown(load([run]))
+            markdown_report.markdown(load([run]))
             # The page takes as long as fifty of the others.
             if counts["all"] % 50 == 0:
                 render([run], folder / "report.html")

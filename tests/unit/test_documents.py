@@ -106,14 +106,14 @@ READERS_OWN = {
 }  # fmt: skip
 # These need an engine, a network, a registry or a kit's archive, or write files of the project: the file of their own tests.
 ELSEWHERE = {
-    "agent": "tests/unit/runner/nodes/test_agent.py",
+    "agent": "tests/unit/runner/nodes/test_node_agent.py",
     "doctor": "tests/engine/test_doctor.py",
     "import": "tests/contract/test_kit.py",
     "images build": "tests/engine/test_build.py",
     "images ci-matrix": "tests/unit/runner/images/test_registry.py",
     "images export": "tests/engine/test_registry.py",
     "images files": "tests/unit/runner/images/test_compose.py",
-    "images lock": "tests/unit/runner/images/test_check.py",
+    "images lock": "tests/unit/runner/images/test_consistency.py",
     "images reproduce": "tests/engine/test_reproduce.py",
     "images pin": "tests/unit/runner/images/test_workflows.py",
     "images push": "tests/engine/test_image_jobs.py",

@@ -6,7 +6,7 @@ Every import counts, those inside functions and those for types alike.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ GROUND = (
     "runner.errors",
     "runner.interrupt",
     "runner.paths",
-    "runner.text",
+    "runner.plain_text",
     "runner.terminal",
     "runner.trees",
     "runner.known_messages",
@@ -108,7 +108,7 @@ def test_the_reports_stand_on_the_results_and_in_three_halls() -> None:
     ground = (
         "runner.results",
         "runner.errors",
-        "runner.text",
+        "runner.plain_text",
         "reports.text",
         "reports.specifications",
         *BORDER,
@@ -226,7 +226,7 @@ def test_one_module_goes_through_folders_that_others_wrote() -> None:
     recursive = ("rmtree", "walk", "fwalk", "rglob", "copytree")
     own = {
         # Copies of this project's own folders.
-        ("runner/kit/build.py", "copytree"),
+        ("runner/kit/bundle.py", "copytree"),
         ("runner/images/update.py", "copytree"),
     }
     wrong = []
@@ -238,3 +238,33 @@ def test_one_module_goes_through_folders_that_others_wrote() -> None:
             if node.attr in recursive and (name, node.attr) not in own:
                 wrong.append(f"{name}:{node.lineno} uses {node.attr}; runner/trees.py does the same with limits")
     assert wrong == []
+
+
+def shared(names: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """name -> the modules that have it, for each name of several."""
+    places: dict[str, list[str]] = {}
+    for name, module in names:
+        places.setdefault(name, []).append(module)
+    return {name: modules for name, modules in places.items() if len(modules) > 1}
+
+
+# The modules whose names a reader meets side by side: packages may be called as a module elsewhere.
+MODULES = {
+    name: path
+    for name, path in KNOWN.items()
+    if inside(name, "runner", "reports", *BORDER) and path.stem not in ("__init__", "__main__")
+}
+
+
+def test_no_two_modules_have_one_name() -> None:
+    assert shared((path.stem, name) for name, path in MODULES.items()) == {}
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    classes = (
+        (node.name, name)
+        for name, path in MODULES.items()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert shared(classes) == {}

@@ -23,11 +23,11 @@ from bench import identity
 from runner import engines
 from runner.admission import admit
 from runner.catalog.images import PROJECT, Image
-from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
+from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
 from runner.engines.process.host import HostImage
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
-from runner.nodes import agent, driver, fleet, tracker
-from runner.nodes.transports import base
+from runner.nodes import driver, fleet, node_agent, tracker
+from runner.nodes.transports import transport
 from runner.nodes.wire.messages import Beat, FromAgent, Look, Progress
 from runner.results.plausible import windows, work
 from runner.run.begin import Prospect
@@ -95,17 +95,17 @@ class ToyEngine(Engine):
         fetched = "fetch" not in os.environ.get("DLBENCH_TOY", "").split(",") or image.name in self._fetched
         return 0 if fetched else 1000
 
-    def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
+    def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
         say(f"{image.name} is a toy")
         if self.cost(image):
             self._fetched.add(image.name)
             time.sleep(float(os.environ["DLBENCH_TOY_SECONDS"]))
         if "unready" in os.environ.get("DLBENCH_TOY", "").split(",") and image.name == "toy-b":
             raise EngineError("toy-b could not be built: the disk of toys is full")
-        return Prepared(image, f"sha256:{image.name}", (sys.executable, "-c", CELL, str(RECORDED)))
+        return ReadyImage(image, f"sha256:{image.name}", (sys.executable, "-c", CELL, str(RECORDED)))
 
     def start(
-        self, prepared: Prepared, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
+        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
     ) -> LocalRunning:
         keep = ("DLBENCH_TOY", "DLBENCH_TOY_SECONDS", "DLBENCH_TOY_STARTED")
         extra = {"DLBENCH_TOY_IMAGE": prepared.image.name}
@@ -141,42 +141,42 @@ def set_the_patience_of_nodes() -> None:
 
     DLBENCH_TOY_BOOT: the machine that an agent says it is on. DLBENCH_TOY_ENDS: so many seconds after the start the nodes are taken away.
     """
-    beat = float(os.environ.get("DLBENCH_TOY_BEAT", agent.BEAT_SECONDS))
-    agent.BEAT_SECONDS, driver._AGAIN_SECONDS = beat, 2 * beat
+    beat = float(os.environ.get("DLBENCH_TOY_BEAT", node_agent.BEAT_SECONDS))
+    node_agent.BEAT_SECONDS, driver._AGAIN_SECONDS = beat, 2 * beat
     tracker.SILENT_SECONDS, tracker.LOST_SECONDS, fleet._BYE_SECONDS = 5 * beat, 15 * beat, 10.0
     if boot := os.environ.get("DLBENCH_TOY_BOOT"):
-        agent.boot_id = lambda: boot
+        node_agent.boot_id = lambda: boot
     if ends := os.environ.get("DLBENCH_TOY_ENDS"):
-        base.Nodes.ends_at = time.monotonic() + float(ends)
+        transport.Nodes.ends_at = time.monotonic() + float(ends)
     if "mute" in os.environ.get("DLBENCH_TOY", "").split(","):
         mute_one_node()
     if "twice" in os.environ.get("DLBENCH_TOY", "").split(","):
-        send = agent._Pipe.send
+        send = node_agent._Pipe.send
 
-        def send_twice(pipe: agent._Pipe, message: FromAgent, body: bytes = b"") -> None:
+        def send_twice(pipe: node_agent._Pipe, message: FromAgent, body: bytes = b"") -> None:
             for _ in range(1 + (message.kind == "ended")):
                 send(pipe, message, body)
 
-        agent._Pipe.send = send_twice  # type: ignore[method-assign]
+        node_agent._Pipe.send = send_twice  # type: ignore[method-assign]
     if "lies" in os.environ.get("DLBENCH_TOY", "").split(","):
-        keep = agent.Agent._keep
-        agent.Agent._keep = lambda self, job, parcel: keep(self, job, replace(parcel, uuids=("GPU-of-another",)))  # type: ignore[method-assign]
+        keep = node_agent.Agent._keep
+        node_agent.Agent._keep = lambda self, job, parcel: keep(self, job, replace(parcel, uuids=("GPU-of-another",)))  # type: ignore[method-assign]
 
 
 def mute_one_node() -> None:
     """The agent of local-3 says nothing while a cell runs. A node of a cluster has variables of its own, and is meant by them."""
-    look, send, muted = agent.Agent._look, agent._Pipe.send, []
+    look, send, muted = node_agent.Agent._look, node_agent._Pipe.send, []
 
-    def look_and_mute(self: agent.Agent, order: Look) -> Prospect:
+    def look_and_mute(self: node_agent.Agent, order: Look) -> Prospect:
         muted.append(order.node == "local-3" or not order.node.startswith("local-"))
         return look(self, order)
 
-    def send_unless_mute(pipe: agent._Pipe, message: FromAgent, body: bytes = b"") -> None:
+    def send_unless_mute(pipe: node_agent._Pipe, message: FromAgent, body: bytes = b"") -> None:
         if not (any(muted) and isinstance(message, Beat | Progress)):
             send(pipe, message, body)
 
-    agent.Agent._look = look_and_mute  # type: ignore[method-assign]
-    agent._Pipe.send = send_unless_mute  # type: ignore[method-assign]
+    node_agent.Agent._look = look_and_mute  # type: ignore[method-assign]
+    node_agent._Pipe.send = send_unless_mute  # type: ignore[method-assign]
 
 
 def main() -> None:
@@ -189,7 +189,7 @@ def main() -> None:
     set_the_patience_of_nodes()
     # The driver of a run over several nodes finds the toys in its catalog, as it finds images.
     admit._catalog = toys
-    base.AGENT = ("-m", "tests.unit.toy_runner", "agent")
+    transport.AGENT = ("-m", "tests.unit.toy_runner", "agent")
     from runner.cli.main import main
 
     main()

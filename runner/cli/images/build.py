@@ -14,8 +14,7 @@ from runner.cli.shared import BaseImage, note
 from runner.engines.base import Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.errors import UserError
-from runner.images import build as builder
-from runner.images import files
+from runner.images import builder, generated_files
 from runner.images.docker_client import connect, list_images
 from runner.images.recipe import recipe
 from runner.images.transfer import registry
@@ -44,7 +43,7 @@ def build(
             digest = registry.push(client, image_recipe, push, note)
         if sbom:
             sbom.mkdir(parents=True, exist_ok=True)
-            text = files.sbom(image, image_recipe.base, builder.debian_packages(client, image_recipe.tag))
+            text = generated_files.sbom(image, image_recipe.base, builder.debian_packages(client, image_recipe.tag))
             (sbom / f"{image.name}.spdx.json").write_text(text, encoding="utf-8")
         typer.echo(f"{image.name} {digest}")
 

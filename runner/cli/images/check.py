@@ -9,9 +9,9 @@ import typer
 from runner.catalog.workloads import adapters, load_workloads
 from runner.cli.images import SomeNames, chosen
 from runner.cli.shared import note
-from runner.images import check as rules
-from runner.images import files
-from runner.text import plural
+from runner.images import consistency as rules
+from runner.images import generated_files
+from runner.plain_text import plural
 
 
 def check(
@@ -22,7 +22,7 @@ def check(
     images = chosen(names)
     problems = rules.check(images, load_workloads().values(), adapters())
     if not names:
-        problems += [rules.Problem(path, sentence) for path, sentence in files.out_of_step(images)]
+        problems += [rules.Problem(path, sentence) for path, sentence in generated_files.out_of_step(images)]
     counted = [problem for problem in problems if strict or not problem.only_strict]
     for problem in counted:
         note(str(problem))

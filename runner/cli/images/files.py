@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from runner.cli.images import chosen
-from runner.images.files import write
+from runner.images.generated_files import write
 
 
 def files() -> None:

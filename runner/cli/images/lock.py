@@ -13,10 +13,10 @@ from runner.catalog.workloads import adapters, load_workloads
 from runner.cli.images import LastDay, Names, SomeNames, chosen, last_day
 from runner.cli.shared import note
 from runner.errors import UserError
-from runner.images import check as rules
-from runner.images import files
+from runner.images import consistency as rules
+from runner.images import generated_files
 from runner.images import update as updates
-from runner.images.lock import LockError, make_lock
+from runner.images.locking import LockError, make_lock
 
 # A pipeline goes on after this code. Python's own for a traceback is 1.
 _SOME_FAILED = 3
@@ -109,7 +109,7 @@ def _print_to_do(how: str, image: Image, sentences: list[str]) -> None:
 def _write_files(names: Iterable[str]) -> bool:
     """Write what follows from the catalog, and name what `runner images check` finds in these images. Whether it finds something."""
     catalog = load_catalog()
-    for path in files.write(catalog.values()):
+    for path in generated_files.write(catalog.values()):
         note(str(path))
     problems = rules.check([catalog[name] for name in names], load_workloads().values(), adapters())
     counted = [problem for problem in problems if not problem.only_strict]

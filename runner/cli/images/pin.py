@@ -11,7 +11,7 @@ from runner.cli.images import SomeNames, chosen
 from runner.cli.shared import BaseImage
 from runner.errors import UserError
 from runner.images.docker_client import connect
-from runner.images.lock import pin_base, pin_published
+from runner.images.locking import pin_base, pin_published
 from runner.images.recipe import recipe
 from runner.images.transfer import registry as registries
 

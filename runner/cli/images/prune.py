@@ -10,12 +10,12 @@ import typer
 
 from runner.cli.images import SomeNames, chosen
 from runner.cli.shared import note
-from runner.engines.process import environments
+from runner.engines.process import stale_environments
 from runner.errors import UserError
 from runner.images.docker_client import connect
 from runner.images.recipe import recipe
 from runner.images.transfer import registry
-from runner.text import plural
+from runner.plain_text import plural
 
 
 def prune(
@@ -27,8 +27,8 @@ def prune(
     images = chosen(names)
     removed = {
         "environment": [
-            _print(str(folder), sentence, None if dry_run else environments.remove(folder))
-            for folder, sentence in environments.stale(images)
+            _print(str(folder), sentence, None if dry_run else stale_environments.remove(folder))
+            for folder, sentence in stale_environments.stale(images)
         ]
     }
     try:

@@ -11,7 +11,7 @@ import typer
 from runner.cli.images import Names, chosen
 from runner.cli.shared import BaseImage, note
 from runner.errors import UserError
-from runner.images import build as builder
+from runner.images import builder
 from runner.images.docker_client import connect, list_images
 from runner.images.recipe import recipe
 from runner.images.transfer import folder

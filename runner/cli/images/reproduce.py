@@ -6,7 +6,7 @@ import typer
 
 from runner.cli.images import Names, chosen
 from runner.cli.shared import BaseImage, note
-from runner.images import build as builder
+from runner.images import builder
 from runner.images.docker_client import connect
 from runner.images.recipe import recipe
 

@@ -14,7 +14,7 @@ def agent() -> None:
     """A driver starts it, here or over ssh, and speaks to it in frames (docs/nodes.md). It is not for people."""
     if sys.stdin.isatty() or sys.stdout.isatty():
         raise UserError("runner agent speaks to `runner matrix --nodes` over a pipe; start that instead")
-    from runner.nodes.agent import serve
+    from runner.nodes.node_agent import serve
 
     # A library's output must not come between two frames.
     with os.fdopen(os.dup(0), "rb", buffering=0) as source, os.fdopen(os.dup(1), "wb") as sink:

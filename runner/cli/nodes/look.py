@@ -9,7 +9,7 @@ import typer
 
 from runner.cli.shared import TextOrJson, print_json, takes_options
 from runner.errors import NothingBegunError
-from runner.nodes import show
+from runner.nodes import node_table
 from runner.nodes.fleet import Fleet, Member, opened_fleet
 from runner.nodes.transports.choose import nodes_of
 from runner.run.options import Options
@@ -46,11 +46,11 @@ def nodes(
 def _print(fleet: Fleet, as_json: bool) -> None:
     members = list(fleet.members.values())
     taken = fleet.taken()
-    notes = [*fleet.nodes.notes, *show.differences(taken), *show.not_everywhere(taken)]
+    notes = [*fleet.nodes.notes, *node_table.differences(taken), *node_table.not_everywhere(taken)]
     if as_json:
         return print_json({"nodes": [_document(member) for member in members], "notes": notes})
-    print_table(show.HEADS, show.rows(members))
-    for line in (*notes, *show.notes(taken)):
+    print_table(node_table.HEADS, node_table.rows(members))
+    for line in (*notes, *node_table.notes(taken)):
         print(folded(line))
     return None
 

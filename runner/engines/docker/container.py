@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.engines.base import EngineError, Prepared, Slot
+from runner.engines.base import EngineError, ReadyImage, Slot
 from runner.engines.docker.cdi import device_request
 from runner.engines.slots import JIT_CACHE_BYTES, JIT_CACHE_FOLDER
 
@@ -31,7 +31,7 @@ TMP_OPTIONS = "rw,exec,nosuid,nodev,mode=1777,size=2g"  # exec: compilers of fra
 
 
 def container_options(
-    prepared: Prepared,
+    prepared: ReadyImage,
     arguments: Sequence[str],
     slot: Slot,
     data: Path | None,

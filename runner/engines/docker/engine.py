@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from runner.engines.base import LOG_TAIL_BYTES, Engine, EngineError, Exit, Prepared, Settings, Slot
+from runner.engines.base import LOG_TAIL_BYTES, Engine, EngineError, Exit, ReadyImage, Settings, Slot
 from runner.engines.docker import cdi
 from runner.engines.docker.container import container_options, device_groups, maps_users, prepare_cache
 from runner.engines.docker.stream import STDERR, STDOUT, read_frames
 from runner.engines.ownership import is_dead, owner_of
-from runner.images import build
+from runner.images import builder
 from runner.images.docker_client import Listing, NotThereError, asking, connect, list_images
 from runner.images.recipe import Recipe, layer_bytes
 from runner.images.recipe import recipe as make_recipe
@@ -107,10 +107,10 @@ class DockerEngine(Engine):
         if architecture not in _ARCHITECTURES:
             return f"{image.name} is locked for x86_64; the engine's machine is {architecture}"
         recipe = self._recipe(image)
-        if build.built(self._listed(), recipe) or self._exported(recipe):
+        if builder.built(self._listed(), recipe) or self._exported(recipe):
             return None
         if recipe.base not in self._missing_bases:  # a registry is slow: ask it once for each base
-            self._missing_bases[recipe.base] = build.missing_base(self._client, recipe)
+            self._missing_bases[recipe.base] = builder.missing_base(self._client, recipe)
         return self._missing_bases[recipe.base]
 
     def why_no_gpu(self) -> str | None:
@@ -147,8 +147,8 @@ class DockerEngine(Engine):
         if self._settings.may_build:
             return None
         recipe = self._recipe(image)
-        has = build.built(self._listed(), recipe) or self._exported(recipe) or registry.is_pinned(recipe)
-        return None if has else f"it {build.NOT_BUILT}"
+        has = builder.built(self._listed(), recipe) or self._exported(recipe) or registry.is_pinned(recipe)
+        return None if has else f"it {builder.NOT_BUILT}"
 
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the image is built and up to date."""
@@ -157,7 +157,7 @@ class DockerEngine(Engine):
     def parts(self, image: Image) -> Mapping[str, int]:
         """Bytes to fetch: of an exported image, or of the wheels of each layer of NVIDIA's that is not here, and of the image's own."""
         recipe = self._recipe(image)
-        if build.built(self._listed(), recipe):
+        if builder.built(self._listed(), recipe):
             return {}
         if exported := self._exported(recipe):
             return {recipe.tag: exported.bytes}
@@ -170,7 +170,7 @@ class DockerEngine(Engine):
         if self._settings.images_from is None:
             return super().disk_parts(image)
         recipe = self._recipe(image)
-        exported = None if build.built(self._listed(), recipe) else self._exported(recipe)
+        exported = None if builder.built(self._listed(), recipe) else self._exported(recipe)
         return {recipe.tag: exported.bytes} if exported else super().disk_parts(image)
 
     def images_folder(self) -> Path | None:
@@ -178,11 +178,11 @@ class DockerEngine(Engine):
         folder = self._info.get("DockerRootDir")
         return Path(folder) if folder else None
 
-    def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
+    def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
         """Load, pull or build the image unless it is up to date. Raises EngineError."""
         self._images = None
         self._recipes.clear()
-        image_id = build.build(
+        image_id = builder.build(
             image,
             self._base_image,
             say,
@@ -191,11 +191,11 @@ class DockerEngine(Engine):
             may_build=self._settings.may_build,
         )
         digest = registry.identity(self._client, image, image_id)
-        return Prepared(image, digest, ("python", "-m", "bench"))
+        return ReadyImage(image, digest, ("python", "-m", "bench"))
 
     def start(
         self,
-        prepared: Prepared,
+        prepared: ReadyImage,
         arguments: Sequence[str],
         slot: Slot,
         label: str,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from packaging.version import InvalidVersion, Version
 
 from runner.catalog.images import Image, Precision, load_catalog
-from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
+from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
 from runner.engines.process import installed
 from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
 from runner.paths import PROJECT
@@ -118,14 +118,14 @@ class HostEngine(Engine):
         """Only this interpreter's own images can run in it."""
         return None if isinstance(image, HostImage) else f"the engine `host` runs what {self._python} has, not images"
 
-    def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
+    def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
         """Nothing is made."""
         digest = installed.image_digest(image.lock_sha256, self._python)
-        return Prepared(image, digest, (self._packages["path"], "-m", "bench"))
+        return ReadyImage(image, digest, (self._packages["path"], "-m", "bench"))
 
     def start(
         self,
-        prepared: Prepared,
+        prepared: ReadyImage,
         arguments: Sequence[str],
         slot: Slot,
         label: str,

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from runner import known_messages, trees
-from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
+from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
 from runner.paths import cache_folder
-from runner.text import plural
+from runner.plain_text import plural
 
 if TYPE_CHECKING:
     from runner.catalog.images import Image
@@ -75,7 +75,7 @@ class VenvEngine(Engine):
         """The folder of environments, or before the first one its nearest existing parent."""
         return next(folder for folder in (cache_folder(), *cache_folder().parents) if folder.is_dir())
 
-    def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
+    def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
         """Make the environment unless it is there. Raises EngineError."""
         interpreter = find_interpreter(image.python)
         if isinstance(interpreter, str):
@@ -87,11 +87,11 @@ class VenvEngine(Engine):
                     _make(image, interpreter, folder, say)
         except OSError as error:
             raise EngineError(f"{image.name}: {folder} could not be made: {error}") from error
-        return Prepared(image, f"sha256:{_key(image, interpreter)}", (str(folder / "bin" / "python"), "-m", "bench"))
+        return ReadyImage(image, f"sha256:{_key(image, interpreter)}", (str(folder / "bin" / "python"), "-m", "bench"))
 
     def start(
         self,
-        prepared: Prepared,
+        prepared: ReadyImage,
         arguments: Sequence[str],
         slot: Slot,
         label: str,

@@ -23,10 +23,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.errors import UserError, first_problem
 from runner.images.docker_client import DockerError, Listing, asking, find_image, find_images, patient
-from runner.images.transfer import saved
+from runner.images.transfer import saved_image
 from runner.images.transfer.registry import other_inputs
+from runner.plain_text import visible
 from runner.results import store
-from runner.text import visible
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -108,7 +108,7 @@ def export(client: DockerClient, recipe: Recipe, folder: Path) -> tuple[Exported
         with open(aside, "x+b") as file:
             _lock(file)
             base_id, sha256 = _save(client, recipe, file)
-            if why := saved.why_not(file, recipe.tag):
+            if why := saved_image.why_not(file, recipe.tag):
                 raise FolderError(f"{name} could not be exported: what the engine gave is damaged ({why}); try again")
             entry = Exported(
                 image=name, tag=recipe.tag, base_id=base_id, sha256=sha256, bytes=file.seek(0, os.SEEK_END)
@@ -205,7 +205,7 @@ def load(client: DockerClient, recipe: Recipe, folder: Path, say: Callable[[str]
 def _damage(file: BufferedReader, found: Exported) -> str | None:
     if hashlib.file_digest(file, "sha256").hexdigest() != found.sha256:
         return "its sha256 is not its name"
-    return saved.why_not(file, found.tag)
+    return saved_image.why_not(file, found.tag)
 
 
 def _hand_over(client: DockerClient, file: BufferedReader, path: Path, recipe: Recipe) -> None:

@@ -55,7 +55,7 @@ class RegistryError(UserError):
     """A registry that does not take or give an image; the message says which, why and what to do."""
 
 
-class Pin(NamedTuple):
+class PublishedImage(NamedTuple):
     """The published image that image.toml names."""
 
     repository: str  # registry/name
@@ -68,13 +68,13 @@ class Pin(NamedTuple):
         return f"{self.repository}@{self.digest}"
 
 
-def pin_of(image: Image) -> Pin | None:
+def pin_of(image: Image) -> PublishedImage | None:
     """The image's pin; None for one that is not published."""
     if image.published is None:
         return None
     name, _, digest = image.published.partition("@")
     repository, _, tag = name.rpartition(":")
-    return Pin(repository, tag, digest)
+    return PublishedImage(repository, tag, digest)
 
 
 def is_pinned(recipe: Recipe) -> bool:
@@ -118,7 +118,7 @@ def pull(client: DockerClient, recipe: Recipe, say: Callable[[str], None], build
     return str(image.id)
 
 
-def _same_layers(pin: Pin, recipe: Recipe) -> bool:
+def _same_layers(pin: PublishedImage, recipe: Recipe) -> bool:
     """True if the published image and the recipe's differ in nothing but the bench and the labels."""
     return pin.input_tag.partition("-")[0] == recipe.layers
 

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 from runner.machine import detect
-from runner.nodes.transports.base import Nodes, NodesError
 from runner.nodes.transports.local import Local
 from runner.nodes.transports.ray import Ray
 from runner.nodes.transports.slurm import Slurm
 from runner.nodes.transports.ssh import Ssh
+from runner.nodes.transports.transport import Nodes, NodesError
 
 _MOST_LOCAL = 64
 

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from runner.machine.devices import Machine
-from runner.nodes.transports import base
-from runner.nodes.transports.base import Node, Nodes, NodesError
-from runner.text import plural
+from runner.nodes.transports import transport
+from runner.nodes.transports.transport import Node, Nodes, NodesError
+from runner.plain_text import plural
 
 
 class Local(Nodes):
@@ -32,7 +32,7 @@ class Local(Nodes):
         self._nodes = [
             Node(
                 f"local-{at + 1}",
-                (sys.executable, *base.AGENT),
+                (sys.executable, *transport.AGENT),
                 _part(cores, at, count) if alone else None,
                 # Without a GPU to share out, an agent itself gives the reason.
                 ",".join(uuids[at]) or ("none" if boards or machine.refused else ""),

@@ -11,10 +11,10 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from runner.nodes.transports import base, ray_actor
-from runner.nodes.transports.base import Node, NodesError
+from runner.nodes.transports import ray_actor, transport
+from runner.nodes.transports.transport import Node, NodesError
+from runner.plain_text import in_a_line, plural
 from runner.run.progress import say
-from runner.text import in_a_line, plural
 
 # An actor starts within seconds where its node is free.
 _START_SECONDS = 10.0
@@ -25,7 +25,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}:[0-9]{1,5}")
 _VARIABLES = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
 
 
-class Ray(base.Nodes):
+class Ray(transport.Nodes):
     """The nodes of a Ray cluster. To measure, an agent reserves all GPUs and CPUs of its node: other Ray work stays off."""
 
     shares_machine = False
@@ -89,7 +89,7 @@ class Carried:
             num_cpus=self._needs["CPU"],
             label_selector={"ray.io/node-id": self._id},
             runtime_env={"env_vars": _VARIABLES},
-        ).remote([sys.executable, *base.AGENT])
+        ).remote([sys.executable, *transport.AGENT])
         self._ready = self._actor.ready.remote()
         chunks = self._actor.chunks.options(num_returns="streaming", _generator_backpressure_num_objects=_MOST_UNREAD)
         self._stream = chunks.remote()

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.nodes.transports import base
-from runner.nodes.transports.base import Node, Nodes, NodesError
+from runner.nodes.transports import transport
+from runner.nodes.transports.transport import Node, Nodes, NodesError
 from runner.paths import find_program
+from runner.plain_text import in_a_line, length, plural
 from runner.run.progress import say
-from runner.text import in_a_line, length, plural
 
 _PROGRAMS = ("srun", "salloc", "scontrol", "sinfo", "squeue")
 
@@ -39,7 +39,7 @@ _HELD = Path(__file__).with_name("held.py")
 
 
 @dataclass(frozen=True)
-class Job:
+class Allocation:
     """An allocation: a job of Slurm's, with its nodes and the number of GPUs that it has on each."""
 
     id: str
@@ -103,7 +103,7 @@ class Slurm(Nodes):
             # If it does not end in time, it goes on without this process.
             holder.wait(_RELEASE_SECONDS)
 
-    def _chosen(self, job: Job) -> list[str]:
+    def _chosen(self, job: Allocation) -> list[str]:
         """The nodes of an allocation that --nodes means."""
         if not self._where or self._where == job.partition:
             return list(job.gpus)
@@ -191,7 +191,7 @@ class Slurm(Nodes):
         )
 
 
-def _srun(job: Job, name: str) -> tuple[str, ...]:
+def _srun(job: Allocation, name: str) -> tuple[str, ...]:
     """The command that starts an agent on a node with all that the allocation has there.
 
     A shell or another step of the same allocation may hold the node already: the agent overlaps it.
@@ -199,7 +199,7 @@ def _srun(job: Job, name: str) -> tuple[str, ...]:
     words = ["--quiet", f"--jobid={job.id}", "-N1", "-n1", "-w", name, "--overlap", "--cpu-bind=none", "--mem=0"]
     # A step of an exclusive job has no GPU unless it says how many.
     words += [f"--gpus-per-node={job.gpus[name]}"] if job.gpus[name] else []
-    return (str(find_program("srun")), *words, sys.executable, *base.AGENT)
+    return (str(find_program("srun")), *words, sys.executable, *transport.AGENT)
 
 
 def _variables() -> dict[str, str]:
@@ -207,7 +207,7 @@ def _variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
 
 
-def _notes(job: Job, names: Sequence[str], without: Sequence[str]) -> list[str]:
+def _notes(job: Allocation, names: Sequence[str], without: Sequence[str]) -> list[str]:
     ends = "" if math.isinf(job.seconds_left) else f"; it ends in {length(job.seconds_left)}"
     notes = [f"slurm: job {job.id}, {plural(len(names), 'node')} of partition {job.partition}{ends}"]
     if not job.alone:
@@ -283,7 +283,7 @@ def _gpus(gres: str) -> int:
     return sum(int(count) for count in re.findall(r"(?:^|,)gpu(?::[A-Za-z][^:,(]*)?:([0-9]{1,6})", gres))
 
 
-def _job(number: str) -> Job:
+def _job(number: str) -> Allocation:
     """Slurm's description of a job that has its nodes. Raises NodesError."""
     if not re.fullmatch("[0-9]{1,12}", number):
         raise NodesError(
@@ -297,7 +297,7 @@ def _job(number: str) -> Job:
     if not gpus or partition is None:
         raise NodesError(f"--nodes slurm: job {number} has no nodes now; start it in an allocation that runs")
     left = _asked("squeue", "-h", "-j", number, "-o", "%L").strip()
-    return Job(number, partition[1], gpus, "OverSubscribe=NO" in said, _seconds(left))
+    return Allocation(number, partition[1], gpus, "OverSubscribe=NO" in said, _seconds(left))
 
 
 def _seconds(left: str) -> float:

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.nodes.transports import base
-from runner.nodes.transports.base import Node, Nodes, NodesError
+from runner.nodes.transports import transport
+from runner.nodes.transports.transport import Node, Nodes, NodesError
 from runner.paths import find_program
+from runner.plain_text import in_a_line, plural
 from runner.results.store import read_bytes
-from runner.text import in_a_line, plural
 
 _MOST_HOSTS = 10_000
 _MOST_HOSTS_BYTES = 1 << 20
@@ -61,4 +61,4 @@ class Ssh(Nodes):
         # Without a terminal there: it would change the bytes of a frame. A connection that is dead for a minute ends.
         options = ("BatchMode=yes", "ConnectTimeout=20", "ServerAliveInterval=15", "ServerAliveCountMax=4")
         words = [word for option in options for word in ("-o", option)]
-        return (str(self._program), "-T", *words, "--", host, shlex.join([python, *base.AGENT]))
+        return (str(self._program), "-T", *words, "--", host, shlex.join([python, *transport.AGENT]))

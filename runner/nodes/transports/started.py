@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from runner.nodes.transports.base import Node, NodesError
+from runner.nodes.transports.transport import Node, NodesError
 
 # The end of what an agent, or ssh, prints on standard error.
 _TAIL_BYTES = 2000

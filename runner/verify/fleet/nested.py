@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
-from runner.verify.outliers import MUST_BE_NAMED, PRIOR_SPREAD, Fleet, Kind, fleet_of
+from runner.verify.outliers import MUST_BE_NAMED, PRIOR_SPREAD, DeviceFleet, ScatterModel, fleet_of
 
 # How much healthy nodes are assumed to differ, beside what their GPUs do: the standard deviation of the log step time. It was not measured.
 NODE_SPREAD = 0.005
@@ -34,18 +34,18 @@ FEWEST_IN_A_NODE = 3
 class Nested:
     """Both comparisons of one cell."""
 
-    nodes: Fleet
-    gpus: Fleet
+    nodes: DeviceFleet
+    gpus: DeviceFleet
     # By node: its step time over the median of all nodes, as a share: 0.03 takes 3 % longer. By score, the slowest first.
     of_node: Mapping[str, float]
 
 
-def node_kind(gpus: float) -> Kind:
+def node_kind(gpus: float) -> ScatterModel:
     """How nodes of so many GPUs are compared."""
     # A median of normal values scatters so much more than their mean.
     factor = math.pi / 2 if gpus >= FEWEST_IN_A_NODE else 1.0
     prior = math.sqrt(factor * PRIOR_SPREAD**2 / gpus + NODE_SPREAD**2)
-    return Kind("node", prior, SMALLEST_NODE_GAP, MUST_BE_NAMED)
+    return ScatterModel("node", prior, SMALLEST_NODE_GAP, MUST_BE_NAMED)
 
 
 def is_nested(nodes: Mapping[str, str]) -> bool:
@@ -87,7 +87,7 @@ def _within(
     of_node: Mapping[str, list[str]],
     slow: set[str],
     comparisons: int,
-) -> Fleet:
+) -> DeviceFleet:
     """Each GPU beside the level of its node."""
     middle = median(levels.values())
     beside = {

@@ -28,8 +28,8 @@ from runner.results.statistics import Array, fewest_windows
 from runner.results.store import read_bytes, write_bytes
 from runner.verify.ceilings import Ceilings
 from runner.verify.references import SUFFIX, files
+from runner.verify.references.clock_telemetry import Telemetry
 from runner.verify.references.facts import Facts
-from runner.verify.references.telemetry import Telemetry
 
 FORMAT = 2
 MAX_BYTES = 256 * 2**20

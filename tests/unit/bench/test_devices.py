@@ -21,7 +21,7 @@ from bench.errors import Unsupported
 from bench.feeds import mini_batches
 from bench.protocol import parse
 from runner.catalog.images import PROJECT
-from runner.run import matrix
+from runner.run import execution
 
 TOY = PROJECT / "tests" / "fixtures" / "toy_framework" / "adapter"
 
@@ -212,4 +212,4 @@ def test_the_earliest_error_of_mpis_processes_is_the_cells(tmp_path: Path) -> No
 
 def test_a_process_that_waits_for_another_in_vain_says_so_before_the_host_ends_the_cell() -> None:
     # Processes meet for the first time after the import, when the first adapter is built; four minutes are enough for that.
-    assert matrix._TIME_LIMITS["quick"] >= parallel.PATIENCE_SECONDS + 240
+    assert execution._TIME_LIMITS["quick"] >= parallel.PATIENCE_SECONDS + 240

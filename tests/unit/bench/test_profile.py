@@ -22,7 +22,7 @@ from runner.plan.plan import Cell as PlannedCell
 from runner.results.store import RunStore
 from runner.run.attempt import arguments
 from runner.verify import output as verify_output
-from runner.verify.verify import Verification, as_json, assess
+from runner.verify.verification import Verification, as_json, assess
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import whole
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reports.text import cell_name, device_name, framework_name, gpu_name
-from runner.text import visible
+from runner.plain_text import visible
 
 
 @pytest.mark.parametrize(

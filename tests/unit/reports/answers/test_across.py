@@ -14,7 +14,7 @@ from reports.answers import across, findings
 from reports.answers.across import Across
 from reports.data import curves, tables
 from reports.data.model import Curve, Group, Tables
-from reports.page import summary
+from reports.page import markdown_report
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import whole
 
@@ -183,7 +183,7 @@ def test_energy_and_throttling_are_shown_where_the_store_has_them(tmp_path: Path
 
 
 def test_the_summary_in_markdown_has_the_answers_and_a_table_for_each_group(tmp_path: Path) -> None:
-    text = summary.markdown(tables.load([ladder(tmp_path / "run")]))
+    text = markdown_report.markdown(tables.load([ladder(tmp_path / "run")]))
     # The levels are those of the fixture: JAX takes 1.33 times as long, two images are alike, and in the GRU 0.5 % lie between two.
     headlines = [line.partition(".**")[0] for line in text.splitlines() if line.startswith("**")]
     assert "**PyTorch 2.13.0 is fastest" in headlines
@@ -198,7 +198,7 @@ def test_the_summary_in_markdown_has_the_answers_and_a_table_for_each_group(tmp_
 def test_markup_in_the_summary_stays_text(tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script>|`x` [a](javascript:1) \u202e\x1b[31m"
     folder = synthetic.make_run(tmp_path / "run", changes={"image": hostile, "device_model": hostile})
-    text = summary.markdown(tables.load([folder]))
+    text = markdown_report.markdown(tables.load([folder]))
     assert "<script>" not in text
     assert "](javascript" not in text.replace("\\](javascript", "").replace("\\]", "")
     assert "\x1b" not in text

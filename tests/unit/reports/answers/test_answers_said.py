@@ -9,7 +9,7 @@ from typing import Any
 from reports.answers import across, findings, plain, scaling, standing
 from reports.data import tables
 from reports.data.model import Tables
-from reports.page import summary
+from reports.page import markdown_report
 from reports.page.drawing import Axis, Picture
 from reports.page.render import page
 from reports.text import device_name
@@ -143,7 +143,7 @@ def test_what_a_device_and_a_precision_did_is_said_at_the_top(tmp_path: Path) ->
     assert re.search(
         f"^{gru}, {synthetic.CPU}, preset quick: fp32 → amp-bf16: the median step takes {share}$", said, re.M
     )
-    assert "less time in 2 of 2 cells." in summary.markdown(data)
+    assert "less time in 2 of 2 cells." in markdown_report.markdown(data)
 
 
 def test_a_long_name_in_a_picture_is_cut_and_markup_in_it_is_text() -> None:

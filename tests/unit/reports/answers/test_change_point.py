@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from reports.answers.change_point import change, difference
-from reports.answers.history import History, history
+from reports.answers.run_history import History, history
 from runner.results.statistics import ALPHA, Array
 from tests.fixtures import measured
 from tests.fixtures.regimes import Regime, noise, run

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reports.answers import compare, findings, short
-from reports.answers.compare import comparison
+from reports.answers import comparison as compare
+from reports.answers import findings, short
+from reports.answers.comparison import comparison
 from reports.answers.contrast import Side, contrasts
 from reports.answers.health import NOT_JUDGED
 from reports.data.groups import workloads

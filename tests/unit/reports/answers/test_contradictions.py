@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reports.answers import compare, findings, plain, short, standing
+from reports.answers import comparison, findings, plain, short, standing
 from reports.answers.contrast import Contrast
 from reports.answers.findings import Finding
 from reports.answers.health import NOT_JUDGED
 from reports.data.groups import workloads
-from reports.data.model import MeasuredCell, Ranked, Repeat, Run, Tables
-from reports.page import results, summary
+from reports.data.model import MeasuredCell, Ranked, Repeat, StoredRun, Tables
+from reports.page import markdown_report, results
 from reports.page.page import Entry
 from reports.text import framework_name, number
 from runner.results import steadiness
@@ -29,7 +29,7 @@ from tests.fixtures import measured, regimes
 from tests.fixtures.regimes import Regime
 
 TRIALS = 1500 if os.environ.get("DLBENCH_SIMULATIONS") == "all" else 45
-RUN = Run("run", {"run_id": "run", "created": "2026-11-01T08:00:00+00:00", "repeats": 1})
+RUN = StoredRun("run", {"run_id": "run", "created": "2026-11-01T08:00:00+00:00", "repeats": 1})
 
 
 def drawn_run(seed: int) -> Tables:
@@ -84,7 +84,7 @@ def shifted(cell: MeasuredCell, ratio: float) -> MeasuredCell:
 
 def rows_of(tables: Tables, before: MeasuredCell, after: MeasuredCell) -> list[Contrast]:
     """What `compare` says of the second cell beside the first, at every workload."""
-    return list(compare.comparison(tables, before.image, after.image).rows)
+    return list(comparison.comparison(tables, before.image, after.image).rows)
 
 
 def row_of(tables: Tables, before: MeasuredCell, after: MeasuredCell) -> Contrast:
@@ -106,7 +106,7 @@ def notes_of(finding: Finding, tables: Tables) -> dict[str, tuple[str, ...]]:
 
 def markdown_of(finding: Finding) -> dict[str, list[str]]:
     """The row of each cell in the Markdown table of a finding, by the cell's name."""
-    lines = [line for part in summary.answer(finding) for line in part.splitlines() if line.startswith("| ")]
+    lines = [line for part in markdown_report.answer(finding) for line in part.splitlines() if line.startswith("| ")]
     cells = [[word.strip() for word in line.strip("| ").split(" | ")] for line in lines[2:]]
     return {words[0].partition(" \\[")[0]: words for words in cells}
 
@@ -141,7 +141,7 @@ def check_pair(tables: Tables, finding: Finding, entry: Ranked, seen: Counter[st
     assert row.verdict == entry.verdict
     assert row.ratio is not None
     assert row.ratio.value == pytest.approx(entry.ratio.value, rel=1e-9)
-    record = compare.records(compare.comparison(tables, first.image, entry.cell.image))
+    record = comparison.records(comparison.comparison(tables, first.image, entry.cell.image))
     (of_cell,) = [one for one in record if one["workload"] == entry.cell.key.workload]
     assert of_cell["verdict"] == row.verdict
     assert of_cell["ratio"] == pytest.approx(of_cell["b_seconds"] / of_cell["a_seconds"], rel=1e-9)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reports.answers import findings, plain
 from reports.data.tables import load
-from reports.page.build import page_of
+from reports.page.assembly import page_of
 from runner.results import validate
 from tests.fixtures import synthetic
 

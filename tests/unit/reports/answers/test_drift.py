@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.answers import compare, findings
+from reports.answers import comparison as compare
+from reports.answers import findings
 from reports.answers.drift import common_change, drifts
 from reports.data import tables
 from tests.fixtures import synthetic

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reports.answers.compare import Comparison, comparison
+from reports.answers.comparison import Comparison, comparison
 from reports.answers.contrast import Contrast, Side
 from reports.answers.sessions import CommonShift, between_runs, two_runs
 from reports.data.groups import blocks_of, group_of

@@ -14,7 +14,7 @@ from reports.answers.health import NOT_JUDGED, CellHealth, Health
 from reports.answers.short import Answer
 from reports.data import cpus
 from reports.data.groups import workloads
-from reports.data.model import MeasuredCell, Run, Tables
+from reports.data.model import MeasuredCell, StoredRun, Tables
 from reports.page import results
 from reports.page.page import Entry
 from tests.fixtures import measured, regimes
@@ -48,8 +48,8 @@ def cells(
 
 
 def answered(found: Sequence[MeasuredCell], health: Health = NOT_JUDGED) -> tuple[Answer, ...]:
-    tables = Tables((Run("run", {"run_id": "run"}),), workloads(found), (), {}, {})
-    tables = replace(tables, runs=(Run("run", {"run_id": "run", "created": "2026-11-01T08:00:00+00:00"}),))
+    tables = Tables((StoredRun("run", {"run_id": "run"}),), workloads(found), (), {}, {})
+    tables = replace(tables, runs=(StoredRun("run", {"run_id": "run", "created": "2026-11-01T08:00:00+00:00"}),))
     devices = [table for workload in tables.ranked for table in across.devices(workload, tables.cells)]
     return short.answers(
         findings.findings(tables), "fp32 here", across.ladders(tables).values(), devices, health, tables.cells
@@ -101,7 +101,7 @@ def at_another_workload(found: Sequence[MeasuredCell]) -> list[MeasuredCell]:
 def figures(found: Sequence[MeasuredCell]) -> list[Entry]:
     """The ranked figures of the table, row for row."""
     data = Tables(
-        (Run("run", {"run_id": "run", "created": "2026-11-01T08:00:00+00:00"}),), workloads(found), (), {}, {}
+        (StoredRun("run", {"run_id": "run", "created": "2026-11-01T08:00:00+00:00"}),), workloads(found), (), {}, {}
     )
     (table,) = results.slices(findings.findings(data), data)
     return [entry for row in table.rows for entry in row.entries if entry.kind == "ranked"]
@@ -201,7 +201,7 @@ def test_cells_that_were_measured_once_confirm_neither_how_much_nor_a_turn() -> 
 def test_gpus_that_ran_no_ranked_workload_do_not_take_the_cards_of_a_ranked_cpu() -> None:
     gpu = cells([1.0], ["torch"], 3, cuda=["12.6"], model="NVIDIA H200")
     found = cells([1.0, 1.3], ["torch", "jax"])
-    run = Run("run", {"run_id": "run", "created": "2026-11-01T08:00:00+00:00"})
+    run = StoredRun("run", {"run_id": "run", "created": "2026-11-01T08:00:00+00:00"})
     tables = Tables((run,), workloads(found), (), {}, {})
     _, much, turn, _ = short.answers(findings.findings(tables), "", (), (), NOT_JUDGED, [*found, *gpu])
     assert (much.words, turn.words) == ("JAX takes 1.30 times as long", "One workload was compared")

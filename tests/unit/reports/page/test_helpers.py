@@ -11,10 +11,10 @@ import pytest
 
 from bench import identity, rules
 from reports import specifications
-from reports.page import rosetta
+from reports.page import rosetta_stone
 
 TRAINED = [name for name in rules.workload_names() if rules.workload_declaration(name)["task"] == "train"]
-CASES = [(framework, workload) for workload in TRAINED for framework in rosetta.frameworks(workload)]
+CASES = [(framework, workload) for workload in TRAINED for framework in rosetta_stone.frameworks(workload)]
 
 # What frameworks call a softmax cross-entropy or a sigmoid one, and the two optimisers; where an adapter writes one out, its quantities.
 LOSS = re.compile(r"cross_?entropy|softmaxwithloss|softmaxoutput|nll|softplus", re.IGNORECASE)
@@ -40,8 +40,8 @@ INHERITED = {
 OWED = ("load", "read", "inputs", "probe", "step", "value", "predict")
 
 
-def shown(framework: str, workload: str) -> list[rosetta.Code]:
-    source = rosetta.source(workload, framework)
+def shown(framework: str, workload: str) -> list[rosetta_stone.Code]:
+    source = rosetta_stone.source(workload, framework)
     return [source, *source.helpers]
 
 
@@ -114,15 +114,15 @@ def test_what_is_shown_holds_the_loss_the_optimiser_the_step_and_the_prediction(
 @pytest.mark.parametrize(("framework", "workload"), CASES)
 def test_only_the_framework_s_own_files_are_shown_beside_the_adapter(framework: str, workload: str) -> None:
     folders = set(identity.folders([framework], rules.BENCH))
-    for helper in rosetta.source(workload, framework).helpers:
+    for helper in rosetta_stone.source(workload, framework).helpers:
         assert helper.path.split("/")[:2] == ["bench", "frameworks"]
         assert helper.path.split("/")[2] in folders
-        whole = (rosetta.PROJECT / helper.path).read_text()
+        whole = (rosetta_stone.PROJECT / helper.path).read_text()
         assert all(line in whole for line in helper.text.splitlines())
 
 
 def test_of_a_helper_only_what_is_used_is_shown() -> None:
-    helpers = {Path(helper.path).name: helper.text for helper in rosetta.source("cnn-cifar10", "torch").helpers}
+    helpers = {Path(helper.path).name: helper.text for helper in rosetta_stone.source("cnn-cifar10", "torch").helpers}
     assert "def to_device(" in helpers["framework.py"]
     assert "def compiled(" in helpers["framework.py"]
     for name in ("versions", "settings", "configure", "device", "synchronize"):
@@ -131,20 +131,22 @@ def test_of_a_helper_only_what_is_used_is_shown() -> None:
 
 
 def test_a_comment_above_a_definition_and_its_decorators_are_shown_with_it() -> None:
-    helpers = rosetta.source("gru-imdb", "mxnet_gluon").helpers
+    helpers = rosetta_stone.source("gru-imdb", "mxnet_gluon").helpers
     # Nothing names the module's class: it is imported for its effect.
     adam = next(helper.text for helper in helpers if helper.path.endswith("mxnet/_adam.py"))
     assert adam.startswith("@mxnet.optimizer.register\nclass ExactAdam")
-    jax = next(helper.text for helper in rosetta.source("gru-imdb", "jax").helpers if helper.path.endswith("_loop.py"))
+    jax = next(
+        helper.text for helper in rosetta_stone.source("gru-imdb", "jax").helpers if helper.path.endswith("_loop.py")
+    )
     assert jax.startswith("# Adam's constants are explicit")
 
 
 def test_another_language_s_helpers_are_found_in_the_files_that_its_entrypoint_reads() -> None:
-    paths = [helper.path for helper in rosetta.source("gru-imdb", "r_keras").helpers]
+    paths = [helper.path for helper in rosetta_stone.source("gru-imdb", "r_keras").helpers]
     assert "bench/frameworks/r_keras/framework.R" in paths
     assert "bench/frameworks/keras/_adam.py" in paths
     for framework in ("flux", "knet"):
-        paths = [helper.path for helper in rosetta.source("gru-imdb", framework).helpers]
+        paths = [helper.path for helper in rosetta_stone.source("gru-imdb", framework).helpers]
         assert {f"bench/frameworks/{framework}/framework.jl", "bench/frameworks/julia/bench.jl"} <= set(paths)
 
 

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from reports.page import compiled, kept_code, rosetta
+from reports.page import compiled, kept_code, rosetta_stone
 
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The frameworks whose listing was made, with an empty folder for what is kept."""
     made: list[str] = []
-    source = rosetta.source
+    source = rosetta_stone.source
 
-    def counted(workload: str, framework: str) -> rosetta.Source:
+    def counted(workload: str, framework: str) -> rosetta_stone.Source:
         made.append(framework)
         return source(workload, framework)
 
     monkeypatch.setattr(compiled, "folder", lambda: tmp_path / "kept")
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    monkeypatch.setattr(rosetta, "source", counted)
+    monkeypatch.setattr(rosetta_stone, "source", counted)
     return made
 
 
@@ -31,7 +31,7 @@ def test_a_listing_is_made_once_for_each_state_of_the_code(made: list[str]) -> N
     first = kept_code.listing("cnn-cifar10", "torch", "a" * 64)
     assert kept_code.listing("cnn-cifar10", "torch", "a" * 64) == first
     assert made == ["torch"]
-    shown = rosetta.source("cnn-cifar10", "torch")
+    shown = rosetta_stone.source("cnn-cifar10", "torch")
     assert (first.highlighted, first.lesson) == (shown.highlighted, shown.lesson)
     assert [helper.path for helper in first.helpers] == [helper.path for helper in shown.helpers]
     made.clear()

@@ -16,7 +16,7 @@ from reports.answers.health import Health
 from reports.data import tables
 from reports.data.costs import COSTS
 from reports.page import results
-from reports.page.build import page_of
+from reports.page.assembly import page_of
 from reports.page.page import GroupSection
 from reports.page.render import page
 from tests.fixtures import synthetic

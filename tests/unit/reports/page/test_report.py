@@ -22,10 +22,10 @@ from bench import rules
 from reports import specifications, text
 from reports.data import tables
 from reports.page import plots, results, signs
-from reports.page.build import page_of
+from reports.page.assembly import page_of
 from reports.page.drawing import Axis, Picture
+from runner.plain_text import visible
 from runner.results.store import TABLES, RunStore, StoreError
-from runner.text import visible
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import Mark, charts, picture, pictures, samples, unpacked, whole
 

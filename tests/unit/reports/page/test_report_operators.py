@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import reports.page.render
-from reports.data import ceilings, operators, tables
+from reports.data import operators, roofline, tables
 from reports.data.model import Rate
 from reports.data.operators import RateCurve
 from reports.data.peaks import Peak, peak_of
@@ -297,7 +297,7 @@ def reached_run(tmp_path: Path) -> Path:
 
 def test_the_ceiling_is_the_best_of_the_run_with_the_windows_it_comes_from(reached_run: Path) -> None:
     found = shown(reached_run)
-    (ceiling,) = ceilings.ceilings(found).values()
+    (ceiling,) = roofline.ceilings(found).values()
     assert ceiling.work is not None
     assert ceiling.work.value == pytest.approx(4e9)  # not the product whose level changed midway, nor the convolution
     assert (ceiling.work.cell.framework, ceiling.work.operation, ceiling.work.rate.size) == (
@@ -329,7 +329,7 @@ def test_the_page_tells_the_ceiling_its_source_and_each_share(reached_run: Path)
 
 def test_the_roofs_stand_apart_and_each_operation_below_its_own(reached_run: Path) -> None:
     curves = [dataclasses.replace(curve, peak=Peak(8e9, 40e9)) for curve in shown(reached_run)]
-    chart = operator_charts.roofline("place", curves, ceilings.ceilings(curves).values())
+    chart = operator_charts.roofline("place", curves, roofline.ceilings(curves).values())
     assert chart is not None
     drawing = picture(chart.svg)
     (measured_roof,), (datasheet,) = drawing.of("dashed"), drawing.of("dotted")
@@ -362,7 +362,7 @@ def test_an_all_reduce_has_two_bandwidths_and_no_ceiling(tmp_path: Path) -> None
     assert curve.unit == "GB/s"
     assert curve.value(rate) == pytest.approx(8.0)
     assert curve.bus_bandwidth(rate) == pytest.approx(12.0)
-    assert ceilings.ceilings([curve]) == {}
+    assert roofline.ceilings([curve]) == {}
     output = tmp_path / "report.html"
     reports.page.render.render([folder], output)
     assert "bus 12.0 GB/s" in whole(output)

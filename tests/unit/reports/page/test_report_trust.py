@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import reports.page.render
-from reports.data import tables, telemetry
+from reports.data import tables, telemetry_signals
 from reports.data.model import MeasuredCell, Repeat, Tables
 from reports.page.samples import sequence
 from runner.results.store import arrow_schema
@@ -95,7 +95,7 @@ def test_each_device_has_its_lines_on_the_clock_of_the_samples(tmp_path: Path) -
     assert power.values[power.seconds < 6].max() == 90
     assert power.values[power.seconds > 6.5].min() == 650
     assert (clock.low, clock.high) == (1410, 1980)
-    held = lines["GPU-0", telemetry.HELD_BACK]
+    held = lines["GPU-0", telemetry_signals.HELD_BACK]
     assert set(held.values) == {1410.0}
     assert held.seconds[0] > power.seconds[-1] / 2  # from the last third on; idle clocks at the begin do not count
     busy = lines["cpu", "CPUs busy"]
@@ -107,17 +107,17 @@ def test_a_line_is_thinned_to_means_and_keeps_its_extremes() -> None:
     rows = [
         {"device": "GPU-0", "seconds": at / 10, "temperature_celsius": 99 if at == 5000 else 40} for at in range(10_000)
     ]
-    (line,) = telemetry.signals(pa.Table.from_pylist(rows, schema=arrow_schema("telemetry")), 50)
+    (line,) = telemetry_signals.signals(pa.Table.from_pylist(rows, schema=arrow_schema("telemetry")), 50)
     assert len(line.values) == 50
     assert line.values.max() == pytest.approx(40 + 59 / 200)
     assert (line.low, line.high) == (40, 99)
-    assert [telemetry.values_each(count) for count in (1, 1000, 100_000)] == [240, 25, 24]
+    assert [telemetry_signals.values_each(count) for count in (1, 1000, 100_000)] == [240, 25, 24]
 
 
 def test_a_counter_that_falls_and_a_clock_that_stands_say_nothing() -> None:
     rows = [(0.0, 1.0), (1.0, 2.0), (1.0, 2.5), (2.0, 1.5), (3.0, 3.5)]
     cpu = [{"device": "cpu", "seconds": at, "cpu_seconds": used} for at, used in rows]
-    (line,) = telemetry.signals(pa.Table.from_pylist(cpu, schema=arrow_schema("telemetry")), 50)
+    (line,) = telemetry_signals.signals(pa.Table.from_pylist(cpu, schema=arrow_schema("telemetry")), 50)
     assert line.values.tolist() == [1.0, 2.0]
 
 
@@ -133,10 +133,10 @@ def test_the_samples_are_windows_and_a_line_for_each_quantity(tmp_path: Path) ->
     assert found["levels"] == pytest.approx([1e3 * float(np.median(repeat.steady_step_seconds))], rel=1e-4)
     assert {signal["unit"] for signal in found["signals"]} == {"W", "°C", "MHz", "% busy", "GiB", "CPUs"}
     drawn = {signal["name"].split()[0] for signal in found["signals"] if signal["name"].startswith("GPU")}
-    assert len(drawn) == telemetry.MOST_DEVICES
-    assert "10 GPUs, 8 of them drawn" in telemetry.described(repeat)
+    assert len(drawn) == telemetry_signals.MOST_DEVICES
+    assert "10 GPUs, 8 of them drawn" in telemetry_signals.described(repeat)
     assert [signal["unit"] for signal in found["signals"] if signal.get("held")]
-    assert "clock was held back" in telemetry.described(repeat)
+    assert "clock was held back" in telemetry_signals.described(repeat)
     shown = {"cpu", *drawn}
     lines = [signal for signal in repeat.signals if signal.device in shown]
     for signal, line in zip(found["signals"], lines, strict=True):
@@ -168,7 +168,7 @@ def test_what_ran_at_the_same_time_is_told_of_both_and_only_of_one_run(tmp_path:
             stored.write_repeat(run, entry["id"], 1, rows)
         runs.append(run)
     data = tables.load(runs)
-    found = telemetry.beside(data)
+    found = telemetry_signals.beside(data)
     cells = {(cell.image, cell.key.workload, cell.run_id): cell for cell in data.cells}
     torch, jax = cells["torch-2.13.0-cpu", "cnn-cifar10", "one"], cells["jax-0.10.2-cpu", "cnn-cifar10", "one"]
     ((only,), more) = found[torch.anchor, 1]
@@ -209,7 +209,7 @@ def test_a_run_of_before_telemetry_is_shown_without_it(tmp_path: Path) -> None:
     stored.change(run, "telemetry", lambda _: None)
     cell, repeat = first(tables.load([run]))
     assert repeat.signals == ()
-    assert telemetry.described(repeat) == ""
+    assert telemetry_signals.described(repeat) == ""
     chart = sequence(cell, repeat, 400)
     assert chart is not None
     found = samples(chart.svg)

@@ -9,8 +9,8 @@ import pytest
 from reports.answers import findings
 from reports.data import tables
 from reports.page import results
+from reports.page.markdown_report import markdown
 from reports.page.page import Slice
-from reports.page.summary import markdown
 from tests.fixtures import synthetic
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import CatalogError, Image, load_catalog, read_pins, select_images
-from runner.images import lock
+from runner.images import locking
 
 
 def versions(lock: Path) -> dict[str, str]:
@@ -339,7 +339,7 @@ torch==2.13.0+cpu \\
     --hash=sha256:{"0" * 64}
     # via -r /home/someone/requirements.in
 """
-    text = lock.lock_text(catalog["torch-2.13.0-cpu"], date(2026, 11, 20), "0.13.8", resolved)
+    text = locking.lock_text(catalog["torch-2.13.0-cpu"], date(2026, 11, 20), "0.13.8", resolved)
     assert text.splitlines()[2:] == ["torch==2.13.0+cpu \\", f"    --hash=sha256:{'0' * 64}"]
 
 
@@ -351,7 +351,7 @@ def test_a_lock_that_cannot_be_made_leaves_the_old_one(
     image = catalog["torch-2.13.0-cpu"].model_copy(update={"folder": folder, "extra_index": None})
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     (folder / "requirements.in").write_text("torch===\n")
-    with pytest.raises(lock.LockError, match="cannot be resolved as of 2026-01-02"):
-        lock.make_lock(image, date(2026, 1, 2), lambda line: None)
+    with pytest.raises(locking.LockError, match="cannot be resolved as of 2026-01-02"):
+        locking.make_lock(image, date(2026, 1, 2), lambda line: None)
     (folder / "requirements.in").write_bytes(before["requirements.in"])
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

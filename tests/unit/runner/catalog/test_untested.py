@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reports.page import rosetta
+from reports.page import rosetta_stone
 from runner.catalog.frameworks import Framework, load_frameworks
 from runner.catalog.images import PROJECT, Image, load_catalog
 from runner.catalog.workloads import BENCH, load_workloads
@@ -97,10 +97,10 @@ def test_an_untested_image_is_left_out_with_the_reason_until_it_is_named_in_full
 @pytest.mark.parametrize("framework", UNTESTED.values(), ids=list(UNTESTED))
 def test_a_reader_of_an_untested_framework_s_code_is_told(framework: Framework) -> None:
     for workload in WORKLOADS:
-        shown = rosetta.source(workload, framework.name)
+        shown = rosetta_stone.source(workload, framework.name)
         assert shown.language == "julia"
         assert f"untested: {framework.untested}" in shown.title
-    page = rosetta.page("cnn-cifar10", ["torch", framework.name])
+    page = rosetta_stone.page("cnn-cifar10", ["torch", framework.name])
     assert '<span class="k">end</span>' in page  # a keyword of Julia's and not of Python's
     assert f"untested: {framework.untested}" in page
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import load_catalog
-from runner.engines.base import Prepared, Slot
+from runner.engines.base import ReadyImage, Slot
 from runner.engines.docker import container
 from runner.errors import EngineError
 
@@ -49,7 +49,7 @@ def test_more_file_systems_than_a_container_gets_are_refused(tmp_path: Path) -> 
 
 
 def test_the_kernel_ends_a_cell_before_the_runner(tmp_path: Path) -> None:
-    prepared = Prepared(load_catalog()["torch-2.13.0-cpu"], "sha256:0", ("python",))
+    prepared = ReadyImage(load_catalog()["torch-2.13.0-cpu"], "sha256:0", ("python",))
     options: dict[str, Any] = container.container_options(
         prepared, ["run"], Slot("cpu", (), (0,), None), None, tmp_path, "1000:1000"
     )

@@ -23,7 +23,7 @@ from urllib3.exceptions import ProtocolError
 
 from runner.catalog.images import Image, load_catalog
 from runner.engines import cell_cache, ownership
-from runner.engines.base import EngineGoneError, Prepared, Slot
+from runner.engines.base import EngineGoneError, ReadyImage, Slot
 from runner.engines.docker import container
 from runner.engines.docker import engine as docker_engine
 from runner.engines.docker.engine import DockerEngine, DockerRunning
@@ -34,9 +34,9 @@ from tests.fixtures.waiting import wait_for
 
 
 @pytest.fixture
-def prepared() -> Prepared:
+def prepared() -> ReadyImage:
     image: Image = load_catalog()["torch-2.9.1-cu128"]
-    return Prepared(image, "sha256:1", ("python", "-m", "bench"))
+    return ReadyImage(image, "sha256:1", ("python", "-m", "bench"))
 
 
 def test_only_a_process_that_is_certainly_gone_counts_as_dead() -> None:
@@ -63,7 +63,7 @@ def test_a_process_that_only_waits_to_be_reaped_counts_as_dead() -> None:
     os.waitpid(child, 0)
 
 
-def test_a_cell_gets_exactly_the_gpus_of_its_slot(prepared: Prepared, tmp_path: Path) -> None:
+def test_a_cell_gets_exactly_the_gpus_of_its_slot(prepared: ReadyImage, tmp_path: Path) -> None:
     slot = Slot("cuda", ("GPU-a", "GPU-b"), (4, 5), 1 << 30)
     options = container.container_options(prepared, ["run"], slot, None, tmp_path, "1:1")
     (request,) = options["device_requests"]
@@ -78,19 +78,21 @@ def test_a_cell_gets_exactly_the_gpus_of_its_slot(prepared: Prepared, tmp_path: 
     assert options["mem_limit"] == options["memswap_limit"] == 1 << 30
 
 
-def test_a_cell_that_gets_its_gpus_by_name_gets_no_more_of_a_runtime(prepared: Prepared, tmp_path: Path) -> None:
+def test_a_cell_that_gets_its_gpus_by_name_gets_no_more_of_a_runtime(prepared: ReadyImage, tmp_path: Path) -> None:
     slot = Slot("cuda", ("GPU-a",), (), None)
     options = container.container_options(prepared, [], slot, None, tmp_path, "1:1", {"nvidia.com/gpu=GPU-a"})
     assert options["device_requests"][0]["DeviceIDs"] == ["nvidia.com/gpu=GPU-a"]
     assert options["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
-def test_a_cells_memory_comes_from_the_nodes_of_its_slot(prepared: Prepared, tmp_path: Path) -> None:
+def test_a_cells_memory_comes_from_the_nodes_of_its_slot(prepared: ReadyImage, tmp_path: Path) -> None:
     slot = Slot("cuda", ("GPU-a",), (0,), None, (1,))
     assert container.container_options(prepared, [], slot, None, tmp_path, "1:1")["cpuset_mems"] == "1"
 
 
-def test_a_cell_gets_the_group_of_device_nodes_that_not_everybody_may_open(prepared: Prepared, tmp_path: Path) -> None:
+def test_a_cell_gets_the_group_of_device_nodes_that_not_everybody_may_open(
+    prepared: ReadyImage, tmp_path: Path
+) -> None:
     # Ordinary files stand in for device nodes: whoever runs the tests may not make those.
     shut, open_to_all, of_root = (tmp_path / name for name in ("nvidia0", "nvidiactl", "nvidia-uvm"))
     for node, mode in ((shut, 0o660), (open_to_all, 0o666), (of_root, 0o600)):
@@ -129,7 +131,7 @@ def test_no_group_is_added_that_means_nothing_or_too_much(tmp_path: Path) -> Non
         assert container.device_groups({}, tmp_path) == []
 
 
-def test_a_cpu_cell_asks_for_no_gpu_and_without_a_limit_gets_none(prepared: Prepared, tmp_path: Path) -> None:
+def test_a_cpu_cell_asks_for_no_gpu_and_without_a_limit_gets_none(prepared: ReadyImage, tmp_path: Path) -> None:
     options = container.container_options(prepared, ["run"], Slot("cpu", (), (), None), None, tmp_path, "1:1")
     assert options["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert not {"device_requests", "cpuset_cpus", "mem_limit", "memswap_limit"} & set(options)
@@ -137,7 +139,7 @@ def test_a_cpu_cell_asks_for_no_gpu_and_without_a_limit_gets_none(prepared: Prep
     assert [mount["Target"] for mount in options["mounts"]] == ["/cache"]
 
 
-def test_a_cell_that_nobody_watches_any_more_ends_by_itself(prepared: Prepared, tmp_path: Path) -> None:
+def test_a_cell_that_nobody_watches_any_more_ends_by_itself(prepared: ReadyImage, tmp_path: Path) -> None:
     slot = Slot("cpu", (), (), None, seconds=1)
     options = container.container_options(prepared, ["run"], slot, None, tmp_path, "1:1")
     entrypoint = options["entrypoint"]
@@ -220,7 +222,7 @@ def test_an_engine_that_one_may_not_use_is_told_with_what_to_do() -> None:
 
 
 def test_a_container_that_the_engine_made_and_did_not_tell_of_in_time_is_swept(
-    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: ReadyImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
     removed: list[str] = []

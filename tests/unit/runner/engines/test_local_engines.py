@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT, Image
-from runner.engines.base import LOG_TAIL_BYTES, Prepared, Slot
+from runner.engines.base import LOG_TAIL_BYTES, ReadyImage, Slot
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
 from tests.fixtures.waiting import wait_for
 
@@ -46,7 +46,7 @@ def image(folder: Path, lock: str = "", **fields: Any) -> Image:
 
 
 def start(tmp_path: Path, script: str, slot: Slot = SLOT, data: Path | None = None) -> LocalRunning:
-    prepared = Prepared(image(tmp_path), "sha256:0", (sys.executable, "-c", script))
+    prepared = ReadyImage(image(tmp_path), "sha256:0", (sys.executable, "-c", script))
     return start_process(prepared, ["run"], slot, "test-run", data, tmp_path / "data-cache")
 
 
@@ -98,7 +98,7 @@ def test_a_signal_is_told_as_a_shell_does(tmp_path: Path) -> None:
 
 
 def test_a_command_that_does_not_exist_is_an_exit_code_with_its_reason(tmp_path: Path) -> None:
-    prepared = Prepared(image(tmp_path), "sha256:0", ("/nowhere/python",))
+    prepared = ReadyImage(image(tmp_path), "sha256:0", ("/nowhere/python",))
     ended = start_process(prepared, [], SLOT, "test-run", None, tmp_path / "c").wait()
     assert ended.code == 126
     assert "/nowhere/python cannot be started" in ended.log_tail

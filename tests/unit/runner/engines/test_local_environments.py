@@ -18,8 +18,8 @@ from runner import known_messages
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import load_catalog
 from runner.catalog.workloads import load_workloads
-from runner.engines.base import EngineError, Prepared, Settings
-from runner.engines.process import environments, installed, interpreters, venv
+from runner.engines.base import EngineError, ReadyImage, Settings
+from runner.engines.process import installed, interpreters, stale_environments, venv
 from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN
@@ -205,7 +205,7 @@ def test_two_runners_that_want_one_environment_make_it_once(
     tiny, made = image(tmp_path, wheel[0]), []
     make = venv._make
     monkeypatch.setattr(venv, "_make", lambda *arguments: (made.append(1), make(*arguments)))
-    results: list[Prepared] = []
+    results: list[ReadyImage] = []
     threads = [
         threading.Thread(target=lambda: results.append(VenvEngine().prepare(tiny, lambda line: None))) for _ in range(2)
     ]
@@ -233,27 +233,27 @@ def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(
         (folder / "bin").mkdir(parents=True)
         (folder / "bin" / "python").symlink_to(sys.executable)
     (old / "wheel").write_bytes(b"0" * 10**8)
-    assert [(folder, what.rpartition(" of ")[2]) for folder, what in environments.stale([tiny])] == [
+    assert [(folder, what.rpartition(" of ")[2]) for folder, what in stale_environments.stale([tiny])] == [
         (old, "another lock or Python, 0.1 GB"),
         (used, "another lock or Python, 0.0 GB"),
         (made, "another lock or Python, 0.0 GB"),
     ]
-    assert list(environments.stale([image(tmp_path, python="3.99")])) == []
+    assert list(stale_environments.stale([image(tmp_path, python="3.99")])) == []
     process = subprocess.Popen([used / "bin" / "python", "-c", "input()"], stdin=subprocess.PIPE)
     try:
         with venv.alone(made, lambda line: None):
-            kept = {folder: environments.remove(folder) for folder, _ in environments.stale([tiny])}
+            kept = {folder: stale_environments.remove(folder) for folder, _ in stale_environments.stale([tiny])}
     finally:
         process.communicate(b"\n")
     assert kept == {old: None, used: f"process {process.pid} runs in it", made: "a runner is making it"}
     assert {path for path in venvs.iterdir() if path.is_dir()} == {current, used, made, another}
     (used / venv.COMPLETE).touch()
     with monkeypatch.context() as broken:
-        broken.setattr(environments.trees, "remove", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        broken.setattr(stale_environments.trees, "remove", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            environments.remove(used)
+            stale_environments.remove(used)
     assert not (used / venv.COMPLETE).exists()  # what is half removed is made anew, and not used
-    assert environments.remove(used) is None
+    assert stale_environments.remove(used) is None
 
 
 def test_what_a_try_left_is_pruned(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,15 +261,15 @@ def test_what_a_try_left_is_pruned(tmp_path: Path, own_cache: Path, monkeypatch:
     (left / "bin").mkdir(parents=True)
     (left / venv.COMPLETE_TRIAL).touch()
     (own_cache / "tried" / "tiny-cpu-big").mkdir()
-    ((folder, what),) = environments.stale([image(tmp_path)])
+    ((folder, what),) = stale_environments.stale([image(tmp_path)])
     assert folder == left
     assert "as `runner images try` left it" in what
     with monkeypatch.context() as broken:
-        broken.setattr(environments.trees, "remove", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        broken.setattr(stale_environments.trees, "remove", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            environments.remove(left)
+            stale_environments.remove(left)
     assert not (left / venv.COMPLETE_TRIAL).exists()
-    assert environments.remove(left) is None
+    assert stale_environments.remove(left) is None
     assert not left.exists()
 
 

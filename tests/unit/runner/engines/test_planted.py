@@ -16,7 +16,7 @@ import pytest
 
 from runner.catalog.images import load_catalog
 from runner.engines import cell_cache
-from runner.engines.base import Prepared, Slot
+from runner.engines.base import ReadyImage, Slot
 from runner.engines.process import installed
 from runner.engines.process.process import CACHE_VARIABLES, cell_environment, start_process
 from tests.fixtures.planted import KEPT, LOOK, PLACES, PLANT
@@ -36,7 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cell(script: str, engine: str, image: str) -> set[str]:
     """What a cell of this engine and image prints."""
-    prepared = Prepared(load_catalog()[image], "sha256:0", (sys.executable, "-c", script))
+    prepared = ReadyImage(load_catalog()[image], "sha256:0", (sys.executable, "-c", script))
     keep = installed.KEPT if engine == "host" else ()
     cache = cell_cache.folder_of(engine, image, prepared.digest)
     running = start_process(prepared, [], SLOT, "test", None, cache, keep=keep)

@@ -10,7 +10,7 @@ import yaml
 from runner.catalog.images import PROJECT, CatalogError, Image, load_catalog
 from runner.catalog.workloads import adapters
 from runner.engines.docker import container
-from runner.images import files
+from runner.images import generated_files
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +44,14 @@ def test_the_service_of_a_framework_with_none_of_the_usual_workloads_runs_one_th
 ) -> None:
     image = catalog["chainer-7.8.1-cpu"]
     now = "head:\n\nservices:\n\nvolumes:\n"
-    monkeypatch.setattr(files, "adapters", lambda: frozenset({("chainer", "mlp_mnist"), ("torch", "ops")}))
-    assert "command: [run, mlp-mnist, --framework, chainer" in files.compose_text([image], now)
-    monkeypatch.setattr(files, "adapters", lambda: frozenset({("torch", "ops")}))
+    monkeypatch.setattr(generated_files, "adapters", lambda: frozenset({("chainer", "mlp_mnist"), ("torch", "ops")}))
+    assert "command: [run, mlp-mnist, --framework, chainer" in generated_files.compose_text([image], now)
+    monkeypatch.setattr(generated_files, "adapters", lambda: frozenset({("torch", "ops")}))
     with pytest.raises(
         CatalogError,
         match=r"chainer-7.8.1-cpu/image.toml: frameworks: chainer has no adapter; write one in bench/frameworks/chainer",
     ):
-        files.compose_text([image], now)
+        generated_files.compose_text([image], now)
 
 
 def test_compose_gives_a_gpu_to_the_cuda_images_and_to_no_other(
@@ -78,7 +78,7 @@ def test_compose_restricts_a_service_as_the_runner_restricts_a_cell(
     for name, service in services.items():
         cuda = catalog[name].accelerator == "cuda"
         slot = container.Slot("cuda", ("GPU-1",), (), None) if cuda else container.Slot("cpu", (), (), None)
-        prepared = container.Prepared(catalog[name], "sha256:1", ("python", "-m", "bench"))
+        prepared = container.ReadyImage(catalog[name], "sha256:1", ("python", "-m", "bench"))
         cell = container.container_options(prepared, [], slot, tmp_path, tmp_path, user)
         assert service["read_only"] is cell["read_only"] is True
         assert service["network_mode"] == cell["network_mode"] == "none"

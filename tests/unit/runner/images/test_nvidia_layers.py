@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT, Image, load_catalog, read_pins
-from runner.images import documents, facts, files
+from runner.images import documents, generated_files, lock_facts
 from runner.images import recipe as recipes
 from runner.images.transfer import registry
 
@@ -149,7 +149,7 @@ def test_what_the_dockerfile_gives_to_pip_is_a_lock_of_the_layer_s_pins(image: I
 
 
 def test_bake_builds_the_same_layers_each_once(catalog: dict[str, Image]) -> None:
-    targets = json.loads(files.bake_text(catalog.values()))["target"]
+    targets = json.loads(generated_files.bake_text(catalog.values()))["target"]
     for image in catalog.values():
         below, pins = targets[re.sub(r"[^A-Za-z0-9_-]", "_", image.name)], list[str]()
         while "dlbench/base" in below.get("contexts", {}):
@@ -168,7 +168,7 @@ def test_the_groups_come_near_to_what_a_layer_for_each_wheel_would_save(catalog:
     layers: dict[tuple[str, tuple[str, ...]], int] = {}
     everything = 0
     for image in catalog.values():
-        sizes = facts.wheel_bytes(image)
+        sizes = lock_facts.wheel_bytes(image)
         for layer in recipes.shared_layers(image):
             for pin, wheel in zip(layer.pins, layer.wheels, strict=True):
                 once[image.base, pin] = sizes[wheel]
@@ -183,6 +183,6 @@ def test_the_groups_come_near_to_what_a_layer_for_each_wheel_would_save(catalog:
 
 def test_a_seal_holds_what_each_of_nvidia_s_wheels_weighs(catalog: dict[str, Image]) -> None:
     for image in catalog.values():
-        sizes = facts.wheel_bytes(image)
+        sizes = lock_facts.wheel_bytes(image)
         assert set(sizes) == {f"{pin.name}=={pin.version}" for pin in of_nvidia(image)}, image.name
         assert sum(sizes.values()) < image.download_bytes

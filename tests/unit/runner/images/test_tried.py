@@ -21,10 +21,10 @@ from runner.catalog.workloads import load_workloads
 from runner.cli.images import try_
 from runner.cli.main import app
 from runner.engines import cell_cache, trial
-from runner.engines.base import Engine, EngineError, Prepared, Running, Slot
+from runner.engines.base import Engine, EngineError, ReadyImage, Running, Slot
 from runner.engines.process.interpreters import Interpreter
 from runner.engines.process.process import start_process
-from runner.images import files, tried
+from runner.images import generated_files, tried
 from runner.images.tried import AdapterCheck, Tried
 
 DAY = date(2026, 11, 22)
@@ -46,11 +46,11 @@ class Scripted(Engine):
         self._script = script
 
     def start(
-        self, prepared: Prepared, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
+        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
     ) -> Running:
         listing = 'print(\'[{"framework": "torch", "version": "2.15.0+cu132"}]\')'
         script = listing if arguments[0] == "frameworks" else self._script
-        own = Prepared(prepared.image, prepared.digest, (sys.executable, "-c", script))
+        own = ReadyImage(prepared.image, prepared.digest, (sys.executable, "-c", script))
         return start_process(own, (), slot, label, data, cache)
 
 
@@ -59,7 +59,7 @@ def outcome(catalog: dict[str, Image], tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path)
 
     def of(script: str, limit: float = 30) -> AdapterCheck:
-        prepared = Prepared(catalog["torch-2.15.0-cu132"], "", ())
+        prepared = ReadyImage(catalog["torch-2.15.0-cu132"], "", ())
         kept: list[Tried] = []
         done = trial.attempt(Scripted(script), "venv", prepared, [], [CHECK], limit, lambda _: None, kept.append)
         assert done.imported == {"torch": "2.15.0+cu132"}
@@ -301,7 +301,7 @@ def test_a_record_that_is_not_one_is_refused_with_its_path(image: Image) -> None
 def test_the_page_has_a_row_of_each_framework_of_each_gpu_image_and_is_what_the_records_say(
     catalog: dict[str, Image],
 ) -> None:
-    assert tried.PAGE not in [path for path, _ in files.out_of_step(catalog.values())]
+    assert tried.PAGE not in [path for path, _ in generated_files.out_of_step(catalog.values())]
     rows = [line for line in tried.PAGE.read_text().splitlines() if line.startswith("| `")]
     assert len(rows) == sum(len(image.frameworks) for image in catalog.values() if image.accelerator == "cuda")
     for line in rows:
@@ -314,7 +314,7 @@ def test_the_driver_s_stand_ins_are_found_by_what_is_tried_and_stand_in_the_reco
     monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path)
     (tmp_path / "libcuda.so.1").touch()
     shown = "import os; raise SystemError(os.environ['LD_LIBRARY_PATH'])"
-    prepared = Prepared(catalog["mxnet-1.9.1-cu117"], "", (sys.executable, "-c", shown))
+    prepared = ReadyImage(catalog["mxnet-1.9.1-cu117"], "", (sys.executable, "-c", shown))
     done = trial.attempt(trial.TrialEngine(tmp_path), "venv", prepared, [], [], 30, lambda _: None, lambda _: None)
     assert done.driver == ("libcuda.so.1",)
     assert done.failed["mxnet_gluon"] == f"SystemError: {tmp_path}"
@@ -338,7 +338,7 @@ def test_an_import_that_needs_the_driver_is_told_from_a_broken_one(
 ) -> None:
     monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path)
     script = f"import sys; sys.exit({chr(10).join(lines)!r})"
-    prepared = Prepared(catalog["mxnet-1.9.1-cu117"], "", (sys.executable, "-c", script))
+    prepared = ReadyImage(catalog["mxnet-1.9.1-cu117"], "", (sys.executable, "-c", script))
     failed = trial.imports(trial.TrialEngine(), prepared, ["mxnet_gluon"])[1]["mxnet_gluon"]
     assert failed.startswith(tried.WITHOUT_DRIVER) is expected
 
@@ -348,7 +348,7 @@ def test_a_framework_whose_process_dies_after_its_version_is_not_imported(
 ) -> None:
     monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path)
     script = """print('[{"framework": "torch", "version": "2.15.0+cu132"}]', flush=True); import os; os.kill(os.getpid(), 11)"""
-    prepared = Prepared(catalog["torch-2.15.0-cu132"], "", (sys.executable, "-c", script))
+    prepared = ReadyImage(catalog["torch-2.15.0-cu132"], "", (sys.executable, "-c", script))
     versions, failed = trial.imports(trial.TrialEngine(), prepared, ["torch"])
     assert versions == {}
     assert "exit code 139" in failed["torch"]
@@ -394,7 +394,7 @@ def test_what_a_framework_says_of_itself_is_compared_with_image_toml(
         "code_for": ["7.5", "8.6", "12.0"],
     }
     script = f"print({json.dumps([right | changed])!r})"
-    prepared = Prepared(catalog["torch-2.15.0-cu132"], "", (sys.executable, "-c", script))
+    prepared = ReadyImage(catalog["torch-2.15.0-cu132"], "", (sys.executable, "-c", script))
     versions, failed = trial.imports(trial.TrialEngine(), prepared, ["torch"])
     if said is None:
         assert (versions, failed) == ({"torch": "2.15.0+cu132"}, {})
@@ -498,7 +498,7 @@ def test_an_image_for_a_cpu_is_not_excused_by_the_driver_that_it_asks_for(
     assert "torch is not imported: " in result.output
     monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path)
     script = "import sys; sys.exit('OSError: libcuda.so.1: cannot open shared object file: x')"
-    prepared = Prepared(cpu, "", (sys.executable, "-c", script))
+    prepared = ReadyImage(cpu, "", (sys.executable, "-c", script))
     why = trial.imports(trial.TrialEngine(), prepared, ["torch"])[1]["torch"]
     assert why == "OSError: libcuda.so.1: cannot open shared object file: x"
 

@@ -20,7 +20,7 @@ import yaml
 from runner.catalog.images import Image, load_catalog, read_pins
 from runner.cli.images import lock as commands
 from runner.errors import UserError
-from runner.images import facts, lock, update
+from runner.images import lock_facts, locking, update
 from runner.paths import PROJECT
 from tests.stand_ins import package_index
 from tests.stand_ins.package_index import Release
@@ -93,7 +93,7 @@ def cpu(site: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator
     with package_index.serve(releases) as url:
         monkeypatch.setenv("PIP_INDEX_URL", url)
         image = load_catalog(folder.parent, locks=False)[folder.name]
-        lock.make_lock(image, date(2026, 2, 1), lambda _: None)
+        locking.make_lock(image, date(2026, 2, 1), lambda _: None)
         yield folder.parent
 
 
@@ -154,7 +154,7 @@ def test_a_release_that_cannot_be_resolved_leaves_no_folder(cpu: Path) -> None:
     newer = update.find_newer(image, date(2026, 4, 1), quiet)
     assert newer is not None
     (image.folder / "requirements.in").write_text("tinygrad==1.0\nnumpy==2.0\nno-such-package==1\n")
-    with pytest.raises(lock.LockError, match="cannot be resolved"):
+    with pytest.raises(locking.LockError, match="cannot be resolved"):
         update.make_folder(newer, date(2026, 4, 1), quiet)
     assert [path.name for path in cpu.iterdir()] == ["tinygrad-1.0-cpu"]
 
@@ -232,7 +232,7 @@ def cuda(site: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
     ]
     with package_index.serve(releases) as url:
         monkeypatch.setenv("PIP_INDEX_URL", url)
-        lock.make_lock(load_catalog(folder.parent, locks=False)[folder.name], date(2026, 2, 1), quiet)
+        locking.make_lock(load_catalog(folder.parent, locks=False)[folder.name], date(2026, 2, 1), quiet)
         yield folder.parent
 
 
@@ -247,9 +247,9 @@ def test_a_lock_writes_the_cuda_that_its_wheels_hold(cuda: Path) -> None:
         Release("nvidia-nvjitlink", "13.2.86"),
     )
     sizes = {f"{wheel.name}=={wheel.version}": len(wheel.content) for wheel in wheels}
-    assert facts.wheel_bytes(image) == sizes
-    lock.write_seal(image)
-    assert facts.wheel_bytes(image) == sizes
+    assert lock_facts.wheel_bytes(image) == sizes
+    locking.write_seal(image)
+    assert lock_facts.wheel_bytes(image) == sizes
 
 
 @pytest.mark.slow
@@ -279,7 +279,7 @@ def test_a_lock_writes_what_it_holds_into_image_toml(cpu: Path) -> None:
     folder = cpu / "tinygrad-1.0-cpu"
     text = CPU_TOML.replace("locked = 2026-02-01\ndownload_gb = 0.5\n", "")
     (folder / "image.toml").write_text(text)
-    lock.make_lock(load_catalog(cpu, locks=False)[folder.name], date(2026, 2, 2), quiet)
+    locking.make_lock(load_catalog(cpu, locks=False)[folder.name], date(2026, 2, 2), quiet)
     fields = tomllib.loads((folder / "image.toml").read_text())
     assert (fields["locked"], fields["download_gb"]) == (date(2026, 2, 2), 0.01)
     assert "\ndownload_gb 0.01\n" in (folder / "requirements.seal").read_text()
@@ -340,7 +340,7 @@ def test_a_part_of_the_images_that_failed_has_an_exit_code_that_no_traceback_has
 ) -> None:
     def find_newer(image: Image, *_: object) -> None:
         if image.name.startswith("jax"):
-            raise lock.LockError("the index does not answer")
+            raise locking.LockError("the index does not answer")
 
     images = [load_catalog()[name] for name in ("jax-0.10.2-cpu", "torch-2.13.0-cpu")]
     monkeypatch.setattr(commands, "chosen", lambda names: images)

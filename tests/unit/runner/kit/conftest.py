@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench import identity
-from runner.kit.build import build
+from runner.kit.bundle import build
 from tests.fixtures.events import at_pace
 
 RECORDED = Path(__file__).parents[2] / "recorded"

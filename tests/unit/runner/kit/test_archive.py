@@ -21,9 +21,9 @@ from runner.cli.main import app
 from runner.engines.process import installed
 from runner.kit import archive as archives
 from runner.kit.archive import ArchiveError, PlannedStep, read
-from runner.kit.imported import Imported, Outcome, import_archive
+from runner.kit.imported import Imported, StepOutcome, import_archive
 from runner.kit.pack import packed
-from runner.kit.steps import Device, Step, cell_of
+from runner.kit.steps import Device, KitStep, cell_of
 from runner.machine.devices import Gpu
 from runner.results import store
 from runner.results.cells import stored_cells
@@ -48,7 +48,7 @@ FACTS: dict[str, Any] = {
     "left_out": [],
 }
 LOCK = installed.lock_sha256(FACTS["packages"])
-CELL = cell_of(Step("cell", "torch", "gru-imdb", "fp32"), "2.13.0+cpu", LOCK, Device("cpu", "AMD EPYC", None))
+CELL = cell_of(KitStep("cell", "torch", "gru-imdb", "fp32"), "2.13.0+cpu", LOCK, Device("cpu", "AMD EPYC", None))
 ROW = {"device": "cpu", "unix": 1795223027.0, "cpu_seconds": 1.0}
 PARCEL = replace(
     parcel_of(CELL),
@@ -281,7 +281,7 @@ def test_a_gpu_cell_is_proved_by_what_the_kit_saw(tmp_path: Path) -> None:
     gpu = Gpu(0, uuid, "NVIDIA H200", "9.0", 10**11, "580.65.06", (0, 1))
     facts = FACTS | {"device_kind": "cuda", "device_uuid": uuid, "gpus": [asdict(gpu)]}
     device = Device("cuda", "NVIDIA H200", None)
-    cell = cell_of(Step("cell", "torch", "gru-imdb", "fp32"), "2.13.0+cpu", LOCK, device)
+    cell = cell_of(KitStep("cell", "torch", "gru-imdb", "fp32"), "2.13.0+cpu", LOCK, device)
     told = (b'"kind":"cpu"', b'"kind":"cuda"'), (b'"uuids":[]', b'"uuids":["%s"]' % uuid.encode())
     output = printed(PARCEL)
     for old, new in told:
@@ -390,7 +390,7 @@ def test_a_step_that_cannot_be_read_is_left_out_with_a_sentence_and_the_others_a
 def test_a_message_with_line_breaks_stays_in_its_line() -> None:
     step = PlannedStep.model_validate(FACTS["planned"][0])
     run = store.RunStore(Path("run"))
-    said = lines(Imported(run, (Outcome(step, "failed", "x\nok       forged\rtoo"),), 0, {}, (), ()))
+    said = lines(Imported(run, (StepOutcome(step, "failed", "x\nok       forged\rtoo"),), 0, {}, (), ()))
     assert said[1] == "failed   cell torch gru-imdb fp32: x⏎ok       forged⏎too"
     assert not [line for line in said if "\n" in line]
 

@@ -21,13 +21,13 @@ from runner.catalog.workloads import load_workloads
 from runner.cli.main import app
 from runner.engines.process.process import start_process
 from runner.engines.slots import Slot
-from runner.kit import build as builds
+from runner.kit import bundle as builds
 from runner.kit import doing, pack
 from runner.kit.agreement import energies, total
 from runner.kit.archive import read
-from runner.kit.doing import Doer, Interpreter
+from runner.kit.doing import Doer, StepInterpreter
 from runner.kit.imported import import_archive
-from runner.kit.steps import Device, Step, Wanted, cell_of, plan
+from runner.kit.steps import Device, KitStep, Wanted, cell_of, plan
 from runner.machine import telemetry
 from runner.paths import PROJECT
 from runner.results import store
@@ -57,7 +57,7 @@ def test_a_kit_is_small_and_has_the_bench_of_this_checkout(kit: Path) -> None:
 def test_make_gpu_kit_makes_it() -> None:
     words = ["make", "--no-print-directory", "--dry-run", "--assume-old=.venv/host.stamp", "gpu-kit"]
     said = subprocess.run(words, capture_output=True, text=True, cwd=PROJECT, check=True).stdout
-    assert said.strip().endswith("-m runner.kit.build build/gpu-kit")
+    assert said.strip().endswith("-m runner.kit.bundle build/gpu-kit")
 
 
 def test_a_kit_is_not_written_over_somebody_elses_folder(tmp_path: Path) -> None:
@@ -178,11 +178,11 @@ def test_what_does_not_fit_is_said_and_done_by_the_next_start(
     assert first.steps.items() <= whole.steps.items()
 
 
-def doer_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, seconds: float, step: Step) -> Doer:
+def doer_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, seconds: float, step: KitStep) -> Doer:
     """A doer of steps in this folder for so long; each is a process that runs this script."""
 
     def start(prepared: object, words: object, *others: Any, **more: Any) -> LocalRunning:
-        return start_process(Interpreter((sys.executable, "-c", script)), [], *others, **more)
+        return start_process(StepInterpreter((sys.executable, "-c", script)), [], *others, **more)
 
     monkeypatch.setattr(doing, "start_process", start)
     monkeypatch.setattr(doing, "LEAST_SECONDS", 0.0)
@@ -192,16 +192,16 @@ def doer_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, seconds:
     (folder / "steps").mkdir(exist_ok=True)
     cell = cell_of(step, "2.13.0", "0" * 64, Device("cpu", "AMD EPYC", None))
     slot, deadline = Slot("cpu", (), (0,), None), time.monotonic() + seconds
-    return Doer(folder, Interpreter(("python",)), {step: cell}, slot, None, telemetry.Monitor(), deadline, {})
+    return Doer(folder, StepInterpreter(("python",)), {step: cell}, slot, None, telemetry.Monitor(), deadline, {})
 
 
-def said(folder: Path, step: Step) -> str:
+def said(folder: Path, step: KitStep) -> str:
     return str(json.loads(pack.said_path(folder, step).read_bytes())["outcome"])
 
 
 @pytest.mark.parametrize("kind", ["cell", "check"])
 def test_a_step_that_is_cut_off_twice_has_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    step = Step(kind, "torch", "gru-imdb", "fp32")
+    step = KitStep(kind, "torch", "gru-imdb", "fp32")
     for done in (False, True):
         doer_in(tmp_path, monkeypatch, "import time; time.sleep(30)", 0.5, step).do([step])
         assert pack.path_of(tmp_path, step).exists() is done
@@ -209,7 +209,7 @@ def test_a_step_that_is_cut_off_twice_has_hung(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_cell_whose_gpu_is_lost_has_a_parcel_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = Step("cell", "torch", "gru-imdb", "fp32")
+    step = KitStep("cell", "torch", "gru-imdb", "fp32")
     monkeypatch.setattr(attempt.telemetry_gpu, "lost_board", lambda _: "GPU-1")
     doer_in(tmp_path, monkeypatch, "raise SystemExit(1)", 30, step).do([step])
     parcel = decode(pack.path_of(tmp_path, step).read_bytes(), step.name)
@@ -220,7 +220,7 @@ def test_a_cell_whose_gpu_is_lost_has_a_parcel_that_says_so(tmp_path: Path, monk
 def test_an_interrupt_stops_the_step_that_runs_and_keeps_nothing_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = Step("cell", "torch", "gru-imdb", "fp32")
+    step = KitStep("cell", "torch", "gru-imdb", "fp32")
     doer = doer_in(
         tmp_path, monkeypatch, "import os, signal, time; os.kill(%d, 2); time.sleep(60)" % os.getpid(), 50, step
     )
@@ -286,7 +286,7 @@ def test_a_check_that_fails_and_a_cell_that_breaks_the_protocol_are_named(
 
 
 def test_a_check_that_prints_too_much_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = Step("check", "torch", "gru-imdb", "fp32")
+    step = KitStep("check", "torch", "gru-imdb", "fp32")
     monkeypatch.setattr(doing, "MOST_OUTPUT_BYTES", 100)
     doer_in(tmp_path, monkeypatch, "while True: print('x' * 40)", 60, step).do([step])
     assert json.loads(pack.path_of(tmp_path, step).read_bytes())["output"] == ("x" * 40 + "\n") * 2 + "x" * 18
@@ -296,7 +296,7 @@ def test_a_check_that_prints_too_much_is_ended(tmp_path: Path, monkeypatch: pyte
 def test_a_cell_for_which_the_archive_has_no_room_is_a_parcel_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = Step("cell", "torch", "gru-imdb", "fp32")
+    step = KitStep("cell", "torch", "gru-imdb", "fp32")
     monkeypatch.setattr(pack, "MOST_BYTES", 100)
     doer_in(tmp_path, monkeypatch, "print('{}')", 60, step).do([step])
     parcel = decode(pack.path_of(tmp_path, step).read_bytes(), step.name)
@@ -364,7 +364,9 @@ def test_a_name_that_is_none_is_refused_with_those_that_there_are(
 
 
 def test_a_cell_of_the_kit_is_the_cell_of_a_run_with_the_engine_host() -> None:
-    cell = cell_of(Step("cell", "torch", "gru-imdb", "fp32"), "2.13.0+cpu", "0" * 64, Device("cpu", "AMD EPYC", None))
+    cell = cell_of(
+        KitStep("cell", "torch", "gru-imdb", "fp32"), "2.13.0+cpu", "0" * 64, Device("cpu", "AMD EPYC", None)
+    )
     workload = load_workloads()["gru-imdb"]
     assert (cell.image, cell.batch) == ("host-torch-2.13.0", workload.batch_of("quick"))
 

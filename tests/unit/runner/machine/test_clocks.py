@@ -16,9 +16,9 @@ import pytest
 
 from runner.catalog.images import PROJECT
 from runner.machine import clocks, lease
-from runner.results.clocks import settings
+from runner.results.clock_settings import settings
 from runner.results.store import RunStore
-from runner.run import matrix
+from runner.run import execution
 from tests.fixtures import synthetic
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins.fleet import FakeGpu, Fleet, environment, uuid_of
@@ -166,7 +166,7 @@ def test_a_run_records_which_of_its_gpus_were_locked(fleet: Show, leases: Path, 
     devices = [{"uuid": board, "board": board, "max_sm_megahertz": 2040} for board in BOARDS]
     run = RunStore(synthetic.make_run(tmp_path / "run", manifest={"devices": devices}))
     prospect: Any = SimpleNamespace(options=SimpleNamespace(lock_clocks=1500))
-    with matrix._clocks(prospect, run, BOARDS):
+    with execution._clocks(prospect, run, BOARDS):
         assert asked(file) == ["0 1500 1500"]
     first, second = run.manifest()["devices"]
     assert settings(first) == "clocks locked at 1500 MHz"
@@ -179,7 +179,7 @@ def test_a_run_whose_cells_are_all_of_the_cpu_says_that_no_clock_is_locked(
 ) -> None:
     file = fleet(TWO)
     prospect: Any = SimpleNamespace(options=SimpleNamespace(lock_clocks=1500))
-    with matrix._clocks(prospect, RunStore(tmp_path), ()):
+    with execution._clocks(prospect, RunStore(tmp_path), ()):
         assert asked(file) == []
     assert "--lock-clocks: no cell that is left runs on a GPU" in capsys.readouterr().err
 

@@ -17,7 +17,7 @@ from runner.catalog.images import PROJECT
 from runner.cli.gpus import ranges
 from runner.machine.detect import HardwareError, detect
 from runner.machine.nvml import NVLINK
-from runner.results.clocks import state
+from runner.results.clock_settings import state
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, environment, uuid_of
 
 Show = Callable[[Fleet], None]

@@ -21,9 +21,9 @@ from typing import Any, cast
 
 from runner.nodes import driver
 from runner.nodes.fleet import Fleet, Member
+from runner.nodes.fleet_plan import FleetProspect, prospect_of
 from runner.nodes.link import Heard, Link
-from runner.nodes.plan import FleetProspect, prospect_of
-from runner.nodes.transports.base import Node
+from runner.nodes.transports.transport import Node
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Decoder, Frame, encode
 from runner.plan.plan import Cell

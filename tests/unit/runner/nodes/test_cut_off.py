@@ -13,7 +13,7 @@ from runner.nodes.driver import Driver
 from runner.nodes.fleet import Fleet, Member
 from runner.nodes.link import Heard
 from runner.nodes.tracker import Verdict
-from runner.nodes.transports.base import Node
+from runner.nodes.transports.transport import Node
 from runner.nodes.wire import messages
 from runner.run.dispatch import Job
 from runner.run.options import Options

@@ -16,7 +16,7 @@ import pytest
 
 from runner.catalog.images import PROJECT
 from runner.nodes import driver
-from runner.nodes.plan import FleetProspect, prospect_of
+from runner.nodes.fleet_plan import FleetProspect, prospect_of
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Frame, encode
 from runner.plan.plan import Cell

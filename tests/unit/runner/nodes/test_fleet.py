@@ -19,14 +19,14 @@ import pytest
 from runner.catalog.images import PROJECT
 from runner.machine.devices import Refused
 from runner.nodes import fleet as fleets
-from runner.nodes import show
+from runner.nodes import node_table
 from runner.nodes.fleet import Fleet, Member
-from runner.nodes.plan import prospect_of
-from runner.nodes.transports.base import Node, Nodes
+from runner.nodes.fleet_plan import prospect_of
 from runner.nodes.transports.started import Started
+from runner.nodes.transports.transport import Node, Nodes
 from runner.nodes.wire.frames import encode
 from runner.nodes.wire.messages import PROTOCOL, Hello
-from runner.nodes.wire.versions import difference, versions
+from runner.nodes.wire.releases import difference, versions
 from runner.plan.plan import Skip
 from runner.run.options import Options
 from tests.fixtures.plans import CPU, H200, make_cell
@@ -135,7 +135,7 @@ def test_a_node_that_does_not_name_its_release_is_refused() -> None:
 
 
 def test_a_changed_file_of_each_part_changes_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from runner.nodes.wire import versions as module
+    from runner.nodes.wire import releases as module
 
     for path in ("runner/a.py", "images/torch/image.toml"):
         (tmp_path / path).parent.mkdir(parents=True)
@@ -155,14 +155,14 @@ def test_what_differs_between_nodes_is_said_by_value_and_node() -> None:
     fleet = a_fleet(
         n1=hello(gpus=(gpus[0],)), n2=hello(gpus=(gpus[1],)), n3=hello(gpus=(slow, gpus[3]), kernel="5.4"), n4=hello()
     )
-    assert show.differences(list(fleet.members.values())) == [
+    assert node_table.differences(list(fleet.members.values())) == [
         "kernel differs: 6.1 (n1, n2, n4); 5.4 (n3)",
         "GPUs differs: 1 x NVIDIA H200 (n1, n2); 2 x NVIDIA H200 (n3); none (n4)",
         "driver of NVIDIA H200 differs: 570.86.15 (n1, n2); 535.1 and 570.86.15 (n3)",
         "power limit of NVIDIA H200 differs: 700 W (n1, n2); 500 W and 700 W (n3)",
     ]
     same = a_fleet(n1=hello(gpus=(gpus[0],)), n2=hello(gpus=(gpus[1],)))
-    assert show.differences(list(same.members.values())) == []
+    assert node_table.differences(list(same.members.values())) == []
 
 
 def test_what_one_node_leaves_to_the_others_is_said_with_its_reason() -> None:
@@ -170,7 +170,7 @@ def test_what_one_node_leaves_to_the_others_is_said_with_its_reason() -> None:
     skip = Skip(**names, device_kind="cpu", device_model=CPU.model, reason="the disk is full")
     nowhere = replace(skip, workload="cnn-cifar10", reason="no adapter")
     fleet = a_fleet(n1=hello(cells=(CELL,), skips=(nowhere,)), n2=hello(skips=(skip, nowhere)))
-    lines = show.not_everywhere(list(fleet.members.values()))
+    lines = node_table.not_everywhere(list(fleet.members.values()))
     assert lines == ["n2 leaves 1 cell to other nodes: the disk is full"]
 
 
@@ -180,7 +180,7 @@ def test_what_many_nodes_say_alike_is_said_once_with_the_first_of_them() -> None
         **{f"n{at}": hello(notes=(open_cells,)) for at in range(6)},
         n6=hello(notes=("the disk is slow",), refused=(Refused("0", "NVIDIA H200", "it is in use"),)),
     )
-    assert show.notes(list(fleet.members.values())) == [
+    assert node_table.notes(list(fleet.members.values())) == [
         f"n0, n1, n2, n3 and 2 more: {open_cells}",
         "n6: not used: it is in use",
         "n6: the disk is slow",
@@ -313,7 +313,7 @@ def test_at_the_end_no_agent_is_left_that_was_called_again(monkeypatch: pytest.M
 
 def test_a_refused_gpu_is_part_of_what_a_node_is() -> None:
     member = Member(Node("n1", ()), hello=hello(refused=(Refused("0", "NVIDIA H200", "it is in use"),)))
-    assert show.rows([member, Member(Node("n2", ()), why="gone")]) == [
+    assert node_table.rows([member, Member(Node("n2", ()), why="gone")]) == [
         ("n1", "none", "–", "venv", "2", "0", "0.0 GB", "yes"),
         ("n2", *["–"] * 6, "no: gone"),
     ]

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from runner.nodes.agent import Agent
+from runner.nodes.node_agent import Agent
 from runner.nodes.spool import Spool
 from runner.nodes.wire import messages
 from runner.run.dispatch import Job

@@ -19,12 +19,12 @@ from runner.machine.devices import Cpu, Gpu, Machine
 from runner.nodes.fleet import Fleet
 from runner.nodes.link import Heard, Link, opened
 from runner.nodes.transports import ray, slurm, ssh
-from runner.nodes.transports.base import Node, NodesError, Pipe
 from runner.nodes.transports.choose import nodes_of
 from runner.nodes.transports.local import Local
 from runner.nodes.transports.slurm import Slurm
 from runner.nodes.transports.ssh import Ssh
 from runner.nodes.transports.started import Started
+from runner.nodes.transports.transport import Node, NodesError, Pipe
 from runner.nodes.wire import messages
 from runner.run.options import Options
 from tests.fixtures.nodes import Hand

@@ -15,7 +15,7 @@ from runner.catalog.workloads import load_workloads
 from runner.engines.base import Settings
 from runner.engines.docker import engine as docker_engine
 from runner.engines.docker.engine import DockerEngine
-from runner.images import build
+from runner.images import builder
 from runner.images.docker_client import Listing
 from runner.images.recipe import Recipe, recipe
 from runner.images.transfer import folder as transfer
@@ -190,11 +190,11 @@ def test_an_engine_reads_what_an_image_depends_on_once_until_it_prepares_one(
     assert read == [first.name, second.name]
 
     def fails(*_: Any, **__: Any) -> str:
-        raise build.BuildError("it cannot be built")
+        raise builder.BuildError("it cannot be built")
 
-    monkeypatch.setattr(build, "build", fails)
+    monkeypatch.setattr(builder, "build", fails)
     monkeypatch.setattr(DockerEngine, "_client", None)
-    with pytest.raises(build.BuildError):
+    with pytest.raises(builder.BuildError):
         engine.prepare(first, read.append)
     engine.cost(first)
     assert read == [first.name, second.name, first.name]

@@ -11,7 +11,7 @@ import pytest
 from runner import trees
 from runner.machine import telemetry
 from runner.results.plausible import work
-from runner.run.attempt import Limits, Site
+from runner.run.attempt import AttemptContext, Limits
 from tests.fixtures.attempts import (
     PATIENT,
     RECORDED,
@@ -27,16 +27,18 @@ def monitor() -> Iterator[telemetry.Monitor]:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monitor: telemetry.Monitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Site]]:
+def site(
+    tmp_path: Path, monitor: telemetry.Monitor, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., AttemptContext]]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     # A replay is faster than any CPU computes it.
     monkeypatch.setattr(work, "most_operations", lambda *_: None)
 
-    def site(script: str, limits: Limits = PATIENT) -> Site:
+    def site(script: str, limits: Limits = PATIENT) -> AttemptContext:
         recorded = tmp_path / "recorded"
         recorded.write_text(RECORDED)
         engine: Any = Engine(script, recorded)
-        return Site(engine, run_in(tmp_path), limits, None, monitor)
+        return AttemptContext(engine, run_in(tmp_path), limits, None, monitor)
 
     yield site
     # pytest cannot remove a deep tree.

@@ -18,7 +18,7 @@ from runner.engines.process.process import LocalRunning
 from runner.plan.plan import Cell
 from runner.results.parcel import Parcel
 from runner.run import attempt as attempts
-from runner.run.attempt import Attempt, Limits, Site
+from runner.run.attempt import Attempt, AttemptContext, Limits
 from runner.run.dispatch import Job
 from tests.fixtures.attempts import (
     CELL,
@@ -44,7 +44,7 @@ from tests.fixtures.waiting import wait_for
     ],
 )
 def test_a_cell_that_stands_still_is_ended_and_its_stack_kept(
-    site: Callable[..., Site], tmp_path: Path, limits: Limits, kind: str, words: str
+    site: Callable[..., AttemptContext], tmp_path: Path, limits: Limits, kind: str, words: str
 ) -> None:
     here = site(HANG, limits)
     attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
@@ -59,7 +59,7 @@ def test_a_cell_that_stands_still_is_ended_and_its_stack_kept(
     assert "stack" in row["hint"]
 
 
-def test_a_cell_has_an_end_of_its_own_that_comes_long_after_the_watchdog_s(site: Callable[..., Site]) -> None:
+def test_a_cell_has_an_end_of_its_own_that_comes_long_after_the_watchdog_s(site: Callable[..., AttemptContext]) -> None:
     here = site(REPLAY, Limits(1000, 60, compiling=500))
     watched(Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None), here.engine.prepare(None, print))  # type: ignore[arg-type]
     assert here.engine.slot == replace(SLOT, seconds=3600)  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def test_a_cell_has_an_end_of_its_own_that_comes_long_after_the_watchdog_s(site:
 
 @pytest.mark.parametrize("variable", ["DLBENCH_CACHE", "TMPDIR"])
 def test_a_cell_that_keeps_more_than_it_may_is_ended_by_name_on_a_disk_with_room(
-    site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+    site: Callable[..., AttemptContext], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.setattr(cell_cache, "MOST_BYTES", 8 << 20)
     monkeypatch.setattr(attempts, "_COUNT_AFTER_BYTES", 1 << 20)
@@ -90,7 +90,7 @@ def test_a_cell_that_keeps_more_than_it_may_is_ended_by_name_on_a_disk_with_room
     )  # type: ignore[arg-type]
 
 
-def test_no_file_of_a_cell_keeps_the_right_to_run_as_its_owner(site: Callable[..., Site]) -> None:
+def test_no_file_of_a_cell_keeps_the_right_to_run_as_its_owner(site: Callable[..., AttemptContext]) -> None:
     here = site(
         "import os, shutil\nmine = os.environ['DLBENCH_CACHE'] + '/below'\nos.mkdir(mine)\n"
         "shutil.copy('/bin/sh', mine + '/sh')\nos.chmod(mine + '/sh', 0o6755)\nos.chmod(mine, 0o2755)\n" + REPLAY
@@ -101,7 +101,7 @@ def test_no_file_of_a_cell_keeps_the_right_to_run_as_its_owner(site: Callable[..
     assert [oct(path.stat().st_mode & 0o7777) for path in (below, below / "sh")] == ["0o755", "0o755"]
 
 
-def test_a_cell_of_another_bench_is_ended_and_says_which(site: Callable[..., Site], tmp_path: Path) -> None:
+def test_a_cell_of_another_bench_is_ended_and_says_which(site: Callable[..., AttemptContext], tmp_path: Path) -> None:
     events = [json.loads(line) for line in RECORDED.splitlines()]
     (ran,) = [event["code_sha256"] for event in events if event["event"] == "environment"]
     for planned, expected in ((ran, "ok"), ("f" * 64, "failed")):
@@ -118,7 +118,7 @@ def test_a_cell_of_another_bench_is_ended_and_says_which(site: Callable[..., Sit
 
 
 def test_a_cell_on_a_disk_that_was_full_before_it_began_goes_on(
-    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+    site: Callable[..., AttemptContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cell_cache.Room, "of", lambda folder: cell_cache.Room(1 << 20, 100))
     here = site(f"import time; time.sleep(0.5); {REPLAY}")
@@ -127,7 +127,7 @@ def test_a_cell_on_a_disk_that_was_full_before_it_began_goes_on(
 
 
 def test_of_several_cells_on_a_disk_that_runs_full_one_that_wrote_nothing_goes_on(
-    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+    site: Callable[..., AttemptContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = site(f"import time; time.sleep(0.5); {REPLAY}")
     attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
@@ -138,7 +138,7 @@ def test_of_several_cells_on_a_disk_that_runs_full_one_that_wrote_nothing_goes_o
 
 
 def test_a_cell_that_says_it_measured_longer_than_it_lived_is_no_result(
-    site: Callable[..., Site], tmp_path: Path
+    site: Callable[..., AttemptContext], tmp_path: Path
 ) -> None:
     here = site(REPLAY)
     (tmp_path / "recorded").write_text(at_pace(RECORDED, 60.0))
@@ -148,7 +148,7 @@ def test_a_cell_that_says_it_measured_longer_than_it_lived_is_no_result(
     assert "and its process lived for" in reason
 
 
-def test_a_cell_that_ends_well_has_its_telemetry_beside_it(site: Callable[..., Site], tmp_path: Path) -> None:
+def test_a_cell_that_ends_well_has_its_telemetry_beside_it(site: Callable[..., AttemptContext], tmp_path: Path) -> None:
     here = site(f"import time; time.sleep(1.5); {REPLAY}")
     attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
     assert watched(attempt, here.engine.prepare(None, print))[0] == "ok"  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def test_a_cell_that_ends_well_has_its_telemetry_beside_it(site: Callable[..., S
     assert run_in(tmp_path).rows("cells").to_pandas().hint.isna().all()
 
 
-def test_what_does_not_fit_is_not_started_and_the_lengths_are_learned(site: Callable[..., Site]) -> None:
+def test_what_does_not_fit_is_not_started_and_the_lengths_are_learned(site: Callable[..., AttemptContext]) -> None:
     here = site(REPLAY)
     running = matrix(here)
     long, short = replace(CELL, seed=2), CELL
@@ -171,7 +171,9 @@ def test_what_does_not_fit_is_not_started_and_the_lengths_are_learned(site: Call
     assert [cell for cell, seconds in learned if 0 < seconds < 100] == [short]
 
 
-def test_a_cell_killed_by_a_signal_that_nobody_explains_is_a_crash(site: Callable[..., Site], tmp_path: Path) -> None:
+def test_a_cell_killed_by_a_signal_that_nobody_explains_is_a_crash(
+    site: Callable[..., AttemptContext], tmp_path: Path
+) -> None:
     here = site("import os; os.kill(os.getpid(), 11)")
     attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
     watched(attempt, here.engine.prepare(None, print))  # type: ignore[arg-type]
@@ -184,7 +186,7 @@ def test_a_cell_killed_by_a_signal_that_nobody_explains_is_a_crash(site: Callabl
 
 @pytest.mark.parametrize("moved", [-1e9, -60.0, 60.0, 1e9])
 def test_a_cell_that_says_it_began_at_another_time_gets_the_time_that_this_host_saw(
-    site: Callable[..., Site], tmp_path: Path, moved: float
+    site: Callable[..., AttemptContext], tmp_path: Path, moved: float
 ) -> None:
     """Else it would choose the part of its telemetry that its energy and heat are taken from."""
     here, before = site(REPLAY), time.time()
@@ -210,7 +212,7 @@ def test_a_cell_that_began_when_it_says_keeps_its_own_time(tmp_path: Path) -> No
 
 
 def test_a_cell_that_cannot_be_written_down_any_more_is_ended_and_not_left_running(
-    site: Callable[..., Site], tmp_path: Path
+    site: Callable[..., AttemptContext], tmp_path: Path
 ) -> None:
     here = site("import sys, time; sys.stdout.write(open(sys.argv[1]).read()); sys.stdout.flush(); time.sleep(60)")
     started: list[LocalRunning] = []
@@ -232,7 +234,7 @@ def test_a_cell_that_cannot_be_written_down_any_more_is_ended_and_not_left_runni
 
 
 def test_a_cell_that_ended_well_while_the_runner_stood_still_is_ok(
-    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+    site: Callable[..., AttemptContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after Ctrl-Z, a debugger, or a laptop that slept: the limit is over when the watchdog looks again."""
     monkeypatch.setattr(attempts, "_GAP_SECONDS", 0.5)
@@ -244,7 +246,7 @@ def test_a_cell_that_ended_well_while_the_runner_stood_still_is_ok(
     assert ended[:2] == ("ok", None)
 
 
-def test_a_cell_that_lingers_after_its_end_is_a_hang(site: Callable[..., Site], tmp_path: Path) -> None:
+def test_a_cell_that_lingers_after_its_end_is_a_hang(site: Callable[..., AttemptContext], tmp_path: Path) -> None:
     here = site(f"import time; {REPLAY}; sys.stdout.flush(); time.sleep(60)", Limits(1, 60))
     attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
     status = watched(attempt, here.engine.prepare(None, print))[0]  # type: ignore[arg-type]
@@ -253,7 +255,7 @@ def test_a_cell_that_lingers_after_its_end_is_a_hang(site: Callable[..., Site], 
 
 @pytest.mark.parametrize("place", ["cache", "scratch"])
 def test_a_cell_that_leaves_a_deep_tree_keeps_its_row_and_the_next_one_is_measured(
-    site: Callable[..., Site], tmp_path: Path, place: str
+    site: Callable[..., AttemptContext], tmp_path: Path, place: str
 ) -> None:
     variable = {"cache": "DLBENCH_CACHE", "scratch": "TMPDIR"}[place]
     here = site(
@@ -272,7 +274,7 @@ def test_a_cell_that_leaves_a_deep_tree_keeps_its_row_and_the_next_one_is_measur
     assert not list((tmp_path / "xdg" / "dlbench" / "scratch").iterdir())
 
 
-def test_what_a_cell_prints_byte_by_byte_travels_line_by_line(site: Callable[..., Site]) -> None:
+def test_what_a_cell_prints_byte_by_byte_travels_line_by_line(site: Callable[..., AttemptContext]) -> None:
     """Each piece takes its time along: a cell could make a message that is larger than any may be."""
     kept: list[Parcel] = []
     script = (

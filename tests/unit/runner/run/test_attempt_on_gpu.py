@@ -16,9 +16,9 @@ import pytest
 
 from runner.catalog.images import load_catalog
 from runner.engines import cell_cache, jit_cache
-from runner.engines.base import Prepared, Slot
+from runner.engines.base import ReadyImage, Slot
 from runner.machine.devices import Cpu, Gpu, Machine
-from runner.run.attempt import Attempt, Limits, Site
+from runner.run.attempt import Attempt, AttemptContext, Limits
 from runner.run.dispatch import Job
 from tests.fixtures.attempts import (
     CELL,
@@ -38,7 +38,9 @@ from tests.fixtures.waiting import wait_for
 from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
 
 
-def test_where_the_driver_must_compile_both_limits_are_longer(site: Callable[..., Site], tmp_path: Path) -> None:
+def test_where_the_driver_must_compile_both_limits_are_longer(
+    site: Callable[..., AttemptContext], tmp_path: Path
+) -> None:
     here = site(HANG, Limits(100, 50, compiling=1000))
     usual, compiles = (Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None, more) for more in (False, True))
     began = usual._began
@@ -49,7 +51,7 @@ def test_where_the_driver_must_compile_both_limits_are_longer(site: Callable[...
 
 @pytest.mark.parametrize(("written", "grew"), [("'x' * 300", 300), ("''", 0)])
 def test_what_the_driver_compiled_during_a_gpu_cell_is_recorded(
-    site: Callable[..., Site], tmp_path: Path, written: str, grew: int
+    site: Callable[..., AttemptContext], tmp_path: Path, written: str, grew: int
 ) -> None:
     kept = cell_cache.folder_of("host", CELL.image, "sha256:0") / "cuda" / "0"
     kept.mkdir(parents=True)
@@ -90,11 +92,11 @@ def test_a_cache_that_cannot_be_read_says_nothing_of_what_was_compiled(
 
 
 def test_only_gpus_whose_kernels_an_image_holds_as_ptx_are_given_time_to_compile(
-    site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Callable[..., AttemptContext], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiles: dict[str, bool] = {}
 
-    def run(attempt: Attempt, prepared: Prepared) -> tuple[str, None, float]:
+    def run(attempt: Attempt, prepared: ReadyImage) -> tuple[str, None, float]:
         compiles[attempt.slot.device_uuids[0]] = attempt._compiles
         return "ok", None, 0.0
 
@@ -112,7 +114,9 @@ def test_only_gpus_whose_kernels_an_image_holds_as_ptx_are_given_time_to_compile
     assert compiles == {"GPU-0": False, "GPU-1": True}
 
 
-def test_a_cell_on_another_gpu_is_ended_as_soon_as_it_says_so(site: Callable[..., Site], tmp_path: Path) -> None:
+def test_a_cell_on_another_gpu_is_ended_as_soon_as_it_says_so(
+    site: Callable[..., AttemptContext], tmp_path: Path
+) -> None:
     lines = RECORDED.splitlines(keepends=True)
     at = next(n for n, line in enumerate(lines) if '"environment"' in line)
     event = json.loads(lines[at])
@@ -129,7 +133,7 @@ def test_a_cell_on_another_gpu_is_ended_as_soon_as_it_says_so(site: Callable[...
 
 
 def test_a_gpu_that_was_lost_gets_no_cell_of_a_later_call_and_its_temperature_is_that_of_the_start(
-    site: Callable[..., Site],
+    site: Callable[..., AttemptContext],
 ) -> None:
     here = site(REPLAY)
     gpu = Gpu(0, "GPU-0", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,))
@@ -158,7 +162,7 @@ class Thermometer:
         return self._celsius.pop(0) if len(self._celsius) > 1 else self._celsius[0]
 
 
-def test_a_gpu_is_let_cool_before_its_next_cell(site: Callable[..., Site]) -> None:
+def test_a_gpu_is_let_cool_before_its_next_cell(site: Callable[..., AttemptContext]) -> None:
     gpu = Gpu(0, "GPU-0", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,))
     thermometer: Any = Thermometer([40, 80, 60, 42])
     running = matrix(site(REPLAY))
@@ -172,7 +176,7 @@ def test_a_gpu_is_let_cool_before_its_next_cell(site: Callable[..., Site]) -> No
 
 
 def test_a_failure_with_a_critical_error_of_the_driver_is_told_as_that(
-    site: Callable[..., Site], tmp_path: Path, fleet: Callable[[Fleet], Path]
+    site: Callable[..., AttemptContext], tmp_path: Path, fleet: Callable[[Fleet], Path]
 ) -> None:
     gpu = Fleet((FakeGpu(),))
     fleet(gpu)
@@ -196,7 +200,7 @@ def test_a_failure_with_a_critical_error_of_the_driver_is_told_as_that(
     assert row["hint"] == "reset the GPU; retire it when it comes again"
 
 
-def run_on_gpu(here: Site, recorded: Path, show: Callable[[int], object]) -> tuple[str, str | None]:
+def run_on_gpu(here: AttemptContext, recorded: Path, show: Callable[[int], object]) -> tuple[str, str | None]:
     """Run a cell of three and a half seconds on one GPU: (status, reason). `show` gets the cell's process id."""
     # At this pace the first window began after 0.7 s, and the last one ended after 2.5 s.
     began = time.time() - 0.2
@@ -225,7 +229,7 @@ IDLE = Fleet((FakeGpu(utilisation=0),))
 
 
 def test_a_gpu_cell_is_proved_by_its_process_on_the_gpu_and_names_who_else_was_there(
-    site: Callable[..., Site], tmp_path: Path, fleet: Callable[[Fleet], Path]
+    site: Callable[..., AttemptContext], tmp_path: Path, fleet: Callable[[Fleet], Path]
 ) -> None:
     fleet(WORKING)
     with subprocess.Popen(["sleep", "60"]) as somebody:
@@ -239,7 +243,7 @@ def test_a_gpu_cell_is_proved_by_its_process_on_the_gpu_and_names_who_else_was_t
 
 @pytest.mark.parametrize("shown", ["no process", "a process"])
 def test_a_gpu_cell_whose_gpu_was_idle_fails_also_where_it_opened_the_gpu(
-    site: Callable[..., Site], tmp_path: Path, fleet: Callable[[Fleet], Path], shown: str
+    site: Callable[..., AttemptContext], tmp_path: Path, fleet: Callable[[Fleet], Path], shown: str
 ) -> None:
     fleet(IDLE)
     opens = lambda pid: fleet(IDLE.with_gpu(0, processes=f"{pid}:7")) if shown == "a process" else None  # noqa: E731
@@ -252,7 +256,7 @@ def test_a_gpu_cell_whose_gpu_was_idle_fails_also_where_it_opened_the_gpu(
 
 
 def test_a_gpu_cell_whose_process_a_driver_hides_is_not_proved_and_does_not_fail(
-    site: Callable[..., Site], tmp_path: Path, fleet: Callable[[Fleet], Path]
+    site: Callable[..., AttemptContext], tmp_path: Path, fleet: Callable[[Fleet], Path]
 ) -> None:
     fleet(WORKING)
     assert run_on_gpu(site(SLOW_REPLAY), tmp_path / "recorded", lambda pid: None) == ("ok", None)
@@ -260,7 +264,7 @@ def test_a_gpu_cell_whose_process_a_driver_hides_is_not_proved_and_does_not_fail
 
 
 def test_a_cell_whose_gpu_falls_off_the_bus_has_no_row_and_says_which_gpu(
-    site: Callable[..., Site], tmp_path: Path, fleet: Callable[[Fleet], Path]
+    site: Callable[..., AttemptContext], tmp_path: Path, fleet: Callable[[Fleet], Path]
 ) -> None:
     two = Fleet((FakeGpu(), FakeGpu()))
     fleet(two)

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import load_catalog
-from runner.engines.base import EngineError, EngineGoneError, Exit, Prepared
+from runner.engines.base import EngineError, EngineGoneError, Exit, ReadyImage
 from runner.engines.process.process import LocalRunning
 from runner.run import attempt as attempts
-from runner.run.attempt import Attempt, Limits, Site
+from runner.run.attempt import Attempt, AttemptContext, Limits
 from runner.run.dispatch import Job
 from tests.fixtures.attempts import (
     CELL,
@@ -36,7 +36,7 @@ from tests.fixtures.events import at_pace, end_by
 from tests.fixtures.waiting import wait_for
 
 
-def test_an_engine_that_goes_and_comes_back_costs_no_cell(site: Callable[..., Site], tmp_path: Path) -> None:
+def test_an_engine_that_goes_and_comes_back_costs_no_cell(site: Callable[..., AttemptContext], tmp_path: Path) -> None:
     here = site(REPLAY)
     here.engine.gone_for = 3  # type: ignore[attr-defined]
     running = matrix(here)
@@ -46,7 +46,9 @@ def test_an_engine_that_goes_and_comes_back_costs_no_cell(site: Callable[..., Si
     assert here.engine.sweeps == 1  # type: ignore[attr-defined]
 
 
-def test_a_cell_that_every_restart_cuts_off_is_not_tried_for_ever(site: Callable[..., Site], tmp_path: Path) -> None:
+def test_a_cell_that_every_restart_cuts_off_is_not_tried_for_ever(
+    site: Callable[..., AttemptContext], tmp_path: Path
+) -> None:
     here = site(REPLAY)
     engine: Any = here.engine
 
@@ -63,7 +65,9 @@ def test_a_cell_that_every_restart_cuts_off_is_not_tried_for_ever(site: Callable
     assert row_of(tmp_path)["error_kind"] == "engine"
 
 
-def test_a_container_that_cannot_be_swept_says_nothing_of_an_engine_that_answers(site: Callable[..., Site]) -> None:
+def test_a_container_that_cannot_be_swept_says_nothing_of_an_engine_that_answers(
+    site: Callable[..., AttemptContext],
+) -> None:
     here = site(REPLAY)
     engine: Any = here.engine
     engine.gone_for = 1
@@ -80,7 +84,7 @@ def test_a_container_that_cannot_be_swept_says_nothing_of_an_engine_that_answers
 
 
 def test_a_cell_that_cannot_be_ended_fails_by_name_and_the_next_one_is_measured(
-    site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Callable[..., AttemptContext], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = site("print('no event')")
     wait = LocalRunning.wait
@@ -101,7 +105,7 @@ def test_a_cell_that_cannot_be_ended_fails_by_name_and_the_next_one_is_measured(
 
 
 def test_an_engine_that_stays_away_ends_the_run_and_no_cell_has_a_row_for_it(
-    site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Callable[..., AttemptContext], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runner.run.schedule._ENGINE_SECONDS", 0.5)
     here = site(REPLAY)
@@ -112,18 +116,18 @@ def test_an_engine_that_stays_away_ends_the_run_and_no_cell_has_a_row_for_it(
 
 
 def test_an_engine_that_goes_down_while_images_are_made_is_waited_for_and_the_image_made(
-    site: Callable[..., Site],
+    site: Callable[..., AttemptContext],
 ) -> None:
     here = site(REPLAY)
     engine: Any = here.engine
     prepare, tries = engine.prepare, []
 
-    def goes_down_once(image: Any, say: Callable[[str], None]) -> Prepared:
+    def goes_down_once(image: Any, say: Callable[[str], None]) -> ReadyImage:
         tries.append(image)
         if len(tries) == 1:
             engine.gone_for = 1
             raise EngineGoneError("building it: the connection was aborted")
-        made: Prepared = prepare(image, say)
+        made: ReadyImage = prepare(image, say)
         return made
 
     engine.prepare = goes_down_once
@@ -132,13 +136,13 @@ def test_an_engine_that_goes_down_while_images_are_made_is_waited_for_and_the_im
 
 
 def test_an_engine_that_stays_away_while_images_are_made_ends_the_run_and_fails_no_cell(
-    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+    site: Callable[..., AttemptContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runner.run.schedule._ENGINE_SECONDS", 0.5)
     here = site(REPLAY)
     engine: Any = here.engine
 
-    def goes_down(image: Any, say: Callable[[str], None]) -> Prepared:
+    def goes_down(image: Any, say: Callable[[str], None]) -> ReadyImage:
         engine.gone_for = 10**6
         raise EngineGoneError("building it: the connection was aborted")
 
@@ -165,7 +169,7 @@ def late(running: LocalRunning) -> LocalRunning:
 
 
 def test_a_cell_that_ended_well_while_its_engine_stood_still_is_ok(
-    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+    site: Callable[..., AttemptContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempts, "_DUMP_SECONDS", 0.1)
     here = site(REPLAY, Limits(1, 60))
@@ -178,7 +182,7 @@ def test_a_cell_that_ended_well_while_its_engine_stood_still_is_ok(
 
 @pytest.mark.parametrize("still", [False, True])
 def test_reports_that_come_at_the_end_are_no_lie_only_where_the_engine_stood_still(
-    site: Callable[..., Site], tmp_path: Path, still: bool
+    site: Callable[..., AttemptContext], tmp_path: Path, still: bool
 ) -> None:
     here = site(f"import time; time.sleep(3.7); {REPLAY}")
     # Its windows last for 2.3 s, and end after 3.3 s.
@@ -194,7 +198,7 @@ def test_reports_that_come_at_the_end_are_no_lie_only_where_the_engine_stood_sti
     assert still or "s after they ended, in bursts or at its end" in reason
 
 
-def test_the_time_in_which_an_engine_starts_a_cell_is_none_of_the_cells(site: Callable[..., Site]) -> None:
+def test_the_time_in_which_an_engine_starts_a_cell_is_none_of_the_cells(site: Callable[..., AttemptContext]) -> None:
     here = site(REPLAY, Limits(2, 2))
     start = here.engine.start
 
@@ -211,7 +215,7 @@ def test_the_time_in_which_an_engine_starts_a_cell_is_none_of_the_cells(site: Ca
 
 
 def test_an_interrupt_under_an_engine_that_does_not_answer_ends_within_5_seconds(
-    site: Callable[..., Site],
+    site: Callable[..., AttemptContext],
 ) -> None:
     here = site(HANG)
     engine: Any = here.engine
@@ -250,7 +254,7 @@ def test_an_interrupt_under_an_engine_that_does_not_answer_ends_within_5_seconds
 
 
 def test_an_interrupt_waits_for_a_slow_engine_that_answers(
-    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+    site: Callable[..., AttemptContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runner.run.schedule._PATIENCE_SECONDS", 0.1)
     swept: list[float] = []

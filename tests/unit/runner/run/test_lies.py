@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.engines.base import Engine, Prepared, Slot
+from runner.engines.base import Engine, ReadyImage, Slot
 from runner.engines.process.process import LocalRunning, start_process
 from tests.fixtures.lies import LIES, PLAY, Events, row_of
 
@@ -19,7 +19,7 @@ class ProcessEngine(Engine):
     name = "venv"
 
     def start(
-        self, prepared: Prepared, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
+        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
     ) -> LocalRunning:
         return start_process(prepared, arguments, slot, label, data, cache)
 

@@ -17,7 +17,7 @@ from runner.plan.plan import Cell
 from runner.results.rank.blocks import InBlock
 from runner.results.rank.ranking import OTHER_TIME, bad_repeats
 from runner.results.store import RunStore
-from runner.run import matrix
+from runner.run import execution
 from runner.run.budget import Agenda, OpenPair, without
 from runner.run.dispatch import Job, blocks
 from runner.run.open_pairs import Logs, OpenPairs, open_pairs
@@ -151,9 +151,9 @@ def test_only_a_run_of_some_minutes_adds_repeats_and_only_where_the_user_gave_no
 ) -> None:
     agenda = Agenda(NO_GPU, Durations(WORKLOADS, {}), [CELLS], {}, 3)
     prospect: Any = SimpleNamespace(agenda=lambda: agenda, options=SimpleNamespace(repeats=given))
-    assert matrix._agenda(prospect, RunStore(tmp_path), limited).unsettled is None
+    assert execution._agenda(prospect, RunStore(tmp_path), limited).unsettled is None
     prospect.options.repeats = None
-    assert matrix._agenda(prospect, RunStore(tmp_path), limited=True).unsettled is not None
+    assert execution._agenda(prospect, RunStore(tmp_path), limited=True).unsettled is not None
 
 
 class Measured:

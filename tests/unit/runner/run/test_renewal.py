@@ -13,8 +13,8 @@ import pytest
 from reports.data import tables
 from runner.cli.report import Reporter, report_path, write_report_beside
 from runner.results.store import RunStore
-from runner.run import matrix, summary
-from runner.run.matrix import Renewal
+from runner.run import execution, summary
+from runner.run.execution import Renewal
 from tests.fixtures import synthetic
 
 
@@ -25,7 +25,7 @@ class Written:
         self.now, self.takes = 1000.0, takes
         self.between = self.beside = 0
         self.cells: Any = SimpleNamespace(outcomes=[])
-        monkeypatch.setattr(matrix.time, "monotonic", lambda: self.now)  # type: ignore[attr-defined]
+        monkeypatch.setattr(execution.time, "monotonic", lambda: self.now)  # type: ignore[attr-defined]
         self.remembered = 0
         self.renewal = Renewal(self.cells, Path("run"), self._write, self._start, self._remember)
 

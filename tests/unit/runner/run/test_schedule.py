@@ -19,7 +19,7 @@ from runner.machine.detect import cores_of
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.machine.telemetry import Monitor
 from runner.results.store import RunStore
-from runner.run.attempt import Attempt, Limits, Site, arguments
+from runner.run.attempt import Attempt, AttemptContext, Limits, arguments
 from runner.run.dispatch import Job, blocks, places
 from runner.run.schedule import CellRunner, Outcome, slot_of
 from tests.fixtures.plans import make_cell
@@ -157,7 +157,7 @@ class Recorder(CellRunner):
 
     def __init__(self, folder: Path, loses: str = "no GPU") -> None:
         engine: Any = SimpleNamespace(name="toy")
-        site = Site(engine, RunStore(folder), Limits(60, 60), None, Monitor())
+        site = AttemptContext(engine, RunStore(folder), Limits(60, 60), None, Monitor())
         observer: Any = SimpleNamespace(started=lambda job: None, printed=print, ended=lambda outcome: None)
         super().__init__(site, FOUR, observer, lambda cell: 1.0)
         self.order: list[Job] = []

@@ -9,7 +9,7 @@ import pytest
 
 from runner.verify.causes import Case, causes
 from runner.verify.ceilings import Ceilings
-from runner.verify.references.telemetry import Telemetry, summarise
+from runner.verify.references.clock_telemetry import Telemetry, summarise
 from tests.unit.runner.verify.test_references import facts
 
 

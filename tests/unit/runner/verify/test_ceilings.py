@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import PROJECT
-from runner.engines.base import Prepared, Slot
+from runner.engines.base import ReadyImage, Slot
 from runner.engines.process.host import HostEngine, HostImage
 from runner.engines.process.process import LocalRunning
 from runner.verify import ceilings
@@ -39,7 +39,7 @@ def probe(tmp_path: Path, script: str = "") -> Ceilings:
         path = tmp_path / "probe.py"
         path.write_text(f"import sys; assert sys.argv.pop(1) == {PROBE!r}\n{script}")
         command = (sys.executable, str(path), "bench")
-    prepared = Prepared(image, "sha256:0", command)
+    prepared = ReadyImage(image, "sha256:0", command)
     slot = Slot("cpu", (), tuple(sorted(os.sched_getaffinity(0))), None)
     return measure(HostEngine(), prepared, "torch", "fp32", slot, "test")
 

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from runner.cli.main import app
 from runner.results.store import RunStore
 from runner.verify import output
-from runner.verify.fleet.compare import with_fleets
+from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.outliers import fleet_of, levels
-from runner.verify.verify import Verification, assess
+from runner.verify.verification import Verification, assess
 from tests.fixtures import regimes, stored, synthetic
 from tests.fixtures.fleets import WORKLOADS, each_gpu_run, uuids
 from tests.fixtures.regimes import Regime

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from runner.cli.main import app
 from runner.verify import output
-from runner.verify.fleet.compare import with_fleets
-from runner.verify.verify import Verification, assess
+from runner.verify.fleet.peer_comparison import with_fleets
+from runner.verify.verification import Verification, assess
 from tests.fixtures.fleets import WORKLOADS, each_gpu_run, uuids
 from tests.fixtures.synthetic import Row
 

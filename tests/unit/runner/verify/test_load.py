@@ -13,7 +13,7 @@ import pytest
 
 from runner.catalog.images import PROJECT
 from runner.catalog.workloads import load_workloads
-from runner.engines.base import Prepared, Slot
+from runner.engines.base import ReadyImage, Slot
 from runner.engines.process.host import HostEngine, HostImage
 from runner.engines.process.process import LocalRunning
 from runner.machine.detect import detect
@@ -23,9 +23,10 @@ from runner.results.store import SCHEMA_VERSION, RunStore, StoreError
 from runner.run.begin import Prospect
 from runner.run.dispatch import Job
 from runner.run.options import Options, UsageError
-from runner.verify import load, output, verify
+from runner.verify import load, output
+from runner.verify import verification as verify
 from runner.verify.load import GpuLoads, fleets_of_loads, groups_of_loads, load_each, read_loads
-from runner.verify.verify import Verification
+from runner.verify.verification import Verification
 from tests.fixtures.plans import make_cell
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
@@ -60,8 +61,8 @@ class Engine(HostEngine):
         super().__init__()
         self.script = script
 
-    def prepare(self, image: object, say: Callable[[str], None]) -> Prepared:
-        return Prepared(image, "sha256:0", (sys.executable, str(self.script), "bench"))  # type: ignore[arg-type]
+    def prepare(self, image: object, say: Callable[[str], None]) -> ReadyImage:
+        return ReadyImage(image, "sha256:0", (sys.executable, str(self.script), "bench"))  # type: ignore[arg-type]
 
 
 def prospect_of(tmp_path: Path, script: str) -> Prospect:
@@ -134,7 +135,7 @@ def test_all_gpus_begin_at_once_in_the_second_round(
     began: list[tuple[str, float, float]] = []
     start_here = Engine.start
 
-    def start(self: Engine, prepared: Prepared, arguments: list[str], slot: Slot, *more: object) -> LocalRunning:
+    def start(self: Engine, prepared: ReadyImage, arguments: list[str], slot: Slot, *more: object) -> LocalRunning:
         began.append((slot.device_uuids[0], float(arguments[3]), time.time()))
         return start_here(self, prepared, arguments, slot, *more)  # type: ignore[arg-type]
 

@@ -13,10 +13,10 @@ from typer.testing import CliRunner, Result
 
 from runner.cli.main import app
 from runner.verify import output
-from runner.verify.references import show
+from runner.verify.references import display
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import Reference, SavedError, Shelf, read
-from runner.verify.verify import Verification, assess
+from runner.verify.verification import Verification, assess
 from tests.fixtures import synthetic
 from tests.fixtures.fleets import each_gpu_run
 from tests.fixtures.synthetic import make_run
@@ -174,7 +174,7 @@ def test_a_reference_shows_its_cells_by_workload_the_fastest_first_with_the_inte
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = day(tmp_path, 11, repeats=1)
-    show.print_reference(reference_of([run], "lab", "0.1.0", noisy=True).reference, None, as_json=True)
+    display.print_reference(reference_of([run], "lab", "0.1.0", noisy=True).reference, None, as_json=True)
     rows = json.loads(capsys.readouterr().out)
     assert [row["facts"]["workload"] for row in rows] == ["cnn-cifar10"] * 3 + ["gru-imdb"] * 2
     assert all(before["ms a step"] <= after["ms a step"] for before, after in pairwise(rows[:3]))

@@ -20,7 +20,7 @@ import pytest
 
 from runner.results.statistics import SESSION_DEVIATION, Array
 from runner.verify.verdict import MARGINS, PASS, CellVerdict, Sides, questions_of, ratios_to_references, verdict_of
-from runner.verify.verify import TO_ACCUSE, CellFinding, Verification, repeats_wanted
+from runner.verify.verification import TO_ACCUSE, CellFinding, Verification, repeats_wanted
 
 pytestmark = pytest.mark.keyed
 

@@ -22,9 +22,9 @@ from runner.verify.verdict import (
     MARGINS,
     PASS,
     CellVerdict,
-    Part,
     Ratio,
     Scatter,
+    VariancePart,
     excused,
     exit_code,
     meaning,
@@ -68,8 +68,8 @@ def interval(value: float, low: float, high: float) -> Ratio:
     """A ratio with this interval."""
     scatter = Scatter(0.02, 6, 2)
     reach = math.log(high / low) / 2
-    part = Part((reach / NORMAL) ** 2, 1e9)
-    return Ratio(value, low, high, 0.1 * value, 0.1, scatter, scatter, 3, 1, 3, 1, part, Part(0.0, 1e9))
+    part = VariancePart((reach / NORMAL) ** 2, 1e9)
+    return Ratio(value, low, high, 0.1 * value, 0.1, scatter, scatter, 3, 1, 3, 1, part, VariancePart(0.0, 1e9))
 
 
 def one_session(measured: Sequence[Array], reference: Sequence[Array], device_kind: str) -> Ratio:

@@ -9,12 +9,12 @@ from pathlib import Path
 from runner.errors import UserError
 from runner.nodes import driver
 from runner.nodes.fleet import hellos
-from runner.nodes.plan import FleetProspect, looking
+from runner.nodes.fleet_plan import FleetProspect, looking
 from runner.run.begin import Prospect, start
 from runner.run.options import Options
 from runner.run.progress import announce, say
 from runner.verify.fleet.level import Site, chosen, seconds_of, shortened
-from runner.verify.verify import WriteReport
+from runner.verify.verification import WriteReport
 
 
 def measure_nodes(options: Options, argv: Sequence[str], write_report: WriteReport, limit: str | None) -> list[Path]:

@@ -10,21 +10,21 @@ from markupsafe import Markup
 
 from bench import identity
 from reports import text
-from reports.answers import across, findings, history, left, scaling, short
+from reports.answers import across, findings, left, run_history, scaling, short
 from reports.answers.across import Across
 from reports.answers.findings import Finding
 from reports.answers.health import NOT_JUDGED, NOTHING_BEGUN, NOTHING_MEASURED, Health
-from reports.data import ceilings, curves, operators, profiles, telemetry
-from reports.data.ceilings import Ceiling
+from reports.data import curves, operators, profiles, roofline, telemetry_signals
 from reports.data.costs import COSTS
 from reports.data.environments import environments
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Rate, Repeat, Tables
 from reports.data.operators import RateCurve
-from reports.data.telemetry import Neighbours
-from reports.page import fleet_charts, glance, operator_charts, plots, results, rosetta, signs
+from reports.data.roofline import Ceiling
+from reports.data.telemetry_signals import Neighbours
+from reports.page import fleet_charts, glance, operator_charts, plots, results, rosetta_stone, signs
 from reports.page.drawing import Chart
 from reports.page.history_chart import changes_over_time
-from reports.page.kept_code import Listing, listing
+from reports.page.kept_code import SourceListing, listing
 from reports.page.page import (
     CellSection,
     GroupSection,
@@ -95,7 +95,7 @@ def page_of(data: Tables, health: Health = NOT_JUDGED) -> Page:
         efficiency=plots.scaling(scalings),
         efficiency_at_most=plots.scaling(scalings, forecast=True),
         over_time=changes_over_time(data) if len(data.runs) > 1 else (),
-        history=history.history(data) if len(data.runs) > 1 else None,
+        history=run_history.history(data) if len(data.runs) > 1 else None,
         environments=environments(data),
         skipped=data.skipped,
         waiting=data.waiting,
@@ -199,20 +199,20 @@ def _variants(group: Group) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]
         yield variant, tuple(cell.label for cell in alike)
 
 
-def _code(workload: MeasuredWorkload) -> tuple[Listing, ...]:
+def _code(workload: MeasuredWorkload) -> tuple[SourceListing, ...]:
     """The code that measured a workload's cells, a file a framework: only where it is this checkout's."""
     cells = [cell for group in workload.groups for cell in group.cells]
     here = identity.code_digests({(cell.framework, workload.name) for cell in cells})
     ran = {cell.framework for cell in cells if cell.row.get("code_sha256") == here[cell.framework, workload.name]}
     return tuple(
         listing(workload.name, framework, here[framework, workload.name])
-        for framework in rosetta.with_code(workload.name, ran)
+        for framework in rosetta_stone.with_code(workload.name, ran)
     )
 
 
 def _operator_group(group: Group, data: Tables) -> OperatorGroup:
     measured = operators.curves(group, data.operations)
-    roofs = ceilings.ceilings(measured)
+    roofs = roofline.ceilings(measured)
     tables = (
         RateTable(
             curve,
@@ -255,7 +255,7 @@ def _rate(curve: RateCurve, rate: Rate, best: bool, ceiling: Ceiling | None) -> 
 def _cells(data: Tables, most: int) -> tuple[CellSection, ...]:
     repeats = max(1, sum(len(cell.repeats) for cell in data.cells))
     listed = max(20, min(LISTED_FOR_ONE, LISTED_IN_ALL // repeats))
-    neighbours = telemetry.beside(data)
+    neighbours = telemetry_signals.beside(data)
     return tuple(
         CellSection(
             cell,

@@ -17,7 +17,7 @@ from runner.engines.process import installed
 from runner.errors import UserError
 from runner.kit import pack
 from runner.kit.command_line import DEFAULT_REPEATS, say
-from runner.kit.steps import Device, LeftOut, Step, Wanted, plan
+from runner.kit.steps import Device, KitStep, LeftOut, Wanted, plan
 from runner.machine.devices import Gpu, Machine
 
 # The fields of a planned step, and what its name may be: it names a folder.
@@ -90,7 +90,7 @@ def stored(path: Path) -> dict[str, Any]:
     return document
 
 
-def planned(path: Path, facts: Mapping[str, Any]) -> list[Step]:
+def planned(path: Path, facts: Mapping[str, Any]) -> list[KitStep]:
     """The steps that the first start planned, from what `path` says. Raises UserError where a step is not as the kit writes it."""
     entries = facts.get("planned")
     if not isinstance(entries, list) or not entries:
@@ -102,9 +102,9 @@ def planned(path: Path, facts: Mapping[str, Any]) -> list[Step]:
             and set(entry) == set(_STEP)
             and all(type(entry[name]) is _STEP[name] for name in _STEP)
         )
-        if not fits or not _NAME.fullmatch(Step(**entry).name):
+        if not fits or not _NAME.fullmatch(KitStep(**entry).name):
             raise _edited(path, f"planned[{at}] is no step")
-        steps.append(Step(**entry))
+        steps.append(KitStep(**entry))
     return steps
 
 

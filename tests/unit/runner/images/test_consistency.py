@@ -15,9 +15,9 @@ from runner.catalog import cuda
 from runner.catalog.images import BASES, IMAGES, load_catalog, read_bases, read_pins
 from runner.catalog.workloads import adapters, load_workloads
 from runner.cli.main import app
-from runner.images import check as images_check
-from runner.images import documents, lock
-from runner.images import files as images_files
+from runner.images import consistency as images_check
+from runner.images import documents, locking
+from runner.images import generated_files as images_files
 
 NAME = "torch-2.9.1-cu128"
 
@@ -49,7 +49,7 @@ def edit(path: Path, old: str, new: str, seal: bool = False) -> None:
     assert text.count(old) == 1, (old, text.count(old))
     path.write_text(text.replace(old, new))
     if seal:
-        lock.write_seal(load_catalog(path.parent.parent)[path.parent.name])
+        locking.write_seal(load_catalog(path.parent.parent)[path.parent.name])
 
 
 def test_nothing_is_wrong_with_the_catalog_and_it_takes_no_two_seconds() -> None:

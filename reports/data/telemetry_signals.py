@@ -13,7 +13,7 @@ import numpy as np
 
 from reports.data.model import MeasuredCell, Repeat, Signal, Tables
 from reports.text import listing, number, plural
-from runner.results import clocks
+from runner.results import clock_settings
 from runner.results.rows import floats, in_order, parts
 from runner.results.statistics import Array
 
@@ -60,7 +60,7 @@ def signals(stored: pa.Table | None, most: int) -> tuple[Signal, ...]:
         for column, (name, unit, factor) in _OF_A_GPU.items():
             lines += _line(str(device), name, unit, seconds, floats(part, column) / factor, most)
         reasons = np.nan_to_num(floats(part, "throttle_reasons")).astype(np.int64)
-        clock = np.where(reasons & clocks.HELD_BACK, floats(part, "sm_megahertz"), math.nan)
+        clock = np.where(reasons & clock_settings.HELD_BACK, floats(part, "sm_megahertz"), math.nan)
         lines += _line(str(device), HELD_BACK, "MHz", seconds, clock, most)
     return tuple(lines)
 

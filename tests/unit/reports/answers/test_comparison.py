@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from reports.answers import compare, plain
+from reports.answers import comparison, plain
 from reports.answers import left as of_runs
-from reports.answers.history import between
+from reports.answers.run_history import between
 from reports.data import tables
-from reports.page.build import page_of
+from reports.page.assembly import page_of
 from runner.cli.main import app
 from runner.results.store import TABLES
 from tests.fixtures import stored, synthetic
@@ -303,7 +303,7 @@ def test_of_an_unsteady_cell_that_was_measured_once_compare_says_no_more_than_th
     data = tables.load([synthetic.make_run(tmp_path / "run")])
     (entry,) = [one for one in data.groups[0].ranked if one.cell.framework == "jax"]
     assert entry.cell.shifts
-    rows = compare.comparison(data, "torch-2.13.0-cpu", "jax-0.10.2-cpu").rows
+    rows = comparison.comparison(data, "torch-2.13.0-cpu", "jax-0.10.2-cpu").rows
     (row,) = [row for row in rows if row.cell.anchor == entry.cell.anchor]
     assert row.ratio == entry.ratio
     assert entry.at_least is None
@@ -420,7 +420,7 @@ def test_an_image_that_serves_two_frameworks_stands_for_the_one_it_is_named_afte
         rows = synthetic.ended(entry, repeat, 40)
         rows["cells"][0]["framework"] = "keras_torch"
         stored.write_repeat(folder, keras["id"], repeat, rows)
-    found = compare.comparison(tables.load([folder]), "torch-2.13.0-cpu", "jax-0.10.2-cpu")
+    found = comparison.comparison(tables.load([folder]), "torch-2.13.0-cpu", "jax-0.10.2-cpu")
     assert {cell.framework for row in found.rows for cell in row.before.cells} == {"torch"}
 
 
@@ -484,12 +484,12 @@ def test_one_cell_of_two_runs_is_not_advised_to_be_measured_in_one_run(tmp_path:
 
 def test_rows_that_need_other_numbers_of_repeats_share_the_rest_of_their_reason(tmp_path: Path) -> None:
     synthetic.make_run(tmp_path / "run", repeats=3)
-    found = compare.comparison(tables.load([tmp_path / "run"]), "torch-2.13.0-cpu", "jax-0.10.2-cpu")
+    found = comparison.comparison(tables.load([tmp_path / "run"]), "torch-2.13.0-cpu", "jax-0.10.2-cpu")
     wide = "a difference of 5\u00a0% or more is possible"
     reasons = [f"{wide}; --repeats {count} would tell" for count in (5, 7, 7)]
     reasons.append(f"not real after 4 questions: p = 0.03; {wide}; --repeats 9 would tell")
     rows = [replace(found.rows[0], verdict="open", reason=reason) for reason in reasons]
-    shown = compare.table(replace(found, rows=tuple(rows)))
+    shown = comparison.table(replace(found, rows=tuple(rows)))
     assert shown.notes == (f"[1] {wide}",)
     column = shown.heads.index("verdict")
     assert [row[column] for row in shown.rows] == [

@@ -11,7 +11,7 @@ from runner.verify.fleet.nested import is_nested, nested
 from runner.verify.fleet.where import Placed, placed
 from runner.verify.load import fleets_of_loads, groups_of_loads, read_loads
 from runner.verify.outliers import FEWEST, Block, Deviation, FleetFinding, deviations, fleet_of, levels
-from runner.verify.verify import CellFinding, Verification
+from runner.verify.verification import CellFinding, Verification
 
 # The most clauses to show of differences in the setup.
 _MOST_CLAUSES = 6

@@ -18,7 +18,7 @@ from packaging.version import Version
 from runner.catalog.cuda import FIRST_RELEASE, LEAST_CAPABILITY, precision_reason
 from runner.catalog.images import BASES, CatalogError, Image, read_bases, read_pins, requirements_digest
 from runner.catalog.workloads import Workload
-from runner.images import facts as lock_facts
+from runner.images import lock_facts
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from runner.admission.renew import renew
 from runner.catalog import frameworks
-from runner.engines.base import Prepared
+from runner.engines.base import ReadyImage
 from runner.machine import clocks, lease, nvml, telemetry, telemetry_gpu
 from runner.plan.durations import Preparation
 from runner.plan.plan import Cell
 from runner.results.store import RunStore
 from runner.run import progress, summary
-from runner.run.attempt import Limits, Site
+from runner.run.attempt import AttemptContext, Limits
 from runner.run.begin import Prospect
 from runner.run.budget import Agenda, without
 from runner.run.dispatch import Job
@@ -191,9 +191,9 @@ def clear_up(run: RunStore) -> None:
     run.write_manifest(manifest)
 
 
-def _site(prospect: Prospect, run: RunStore, monitor: telemetry.Monitor) -> Site:
+def _site(prospect: Prospect, run: RunStore, monitor: telemetry.Monitor) -> AttemptContext:
     options = prospect.options
-    return Site(
+    return AttemptContext(
         engine=prospect.engine,
         run=run,
         limits=limits_of(options),
@@ -245,7 +245,7 @@ def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends
     """Prepare an image, measure its cells, prepare the next: nothing is prepared beside a measurement."""
     agenda = _agenda(prospect, cells.site.run, limited=not math.isinf(ends_at))
     waiting = list(jobs)
-    ready: dict[str, Prepared] = {}
+    ready: dict[str, ReadyImage] = {}
     done = _repeats_of(prospect, cells.site.run)
     while step := agenda.next_step(waiting, frozenset(ready), ends_at - time.monotonic(), done):
         failed: list[Job] = []
@@ -287,7 +287,7 @@ def _repeats_of(prospect: Prospect, run: RunStore) -> dict[Cell, set[int]]:
     return done
 
 
-def _prepare(cells: CellRunner, prospect: Prospect, name: str, cost: int) -> tuple[dict[str, Prepared], str | None]:
+def _prepare(cells: CellRunner, prospect: Prospect, name: str, cost: int) -> tuple[dict[str, ReadyImage], str | None]:
     """Prepare one image: it by its name, or why it is not ready. How long that took is kept for later estimates."""
     began = time.monotonic()
     ready, failed = cells.prepare([prospect.images[name]])

@@ -20,23 +20,23 @@ from typing import Any, BinaryIO
 from pydantic import ValidationError
 
 from bench import identity
-from runner.engines.base import Prepared
+from runner.engines.base import ReadyImage
 from runner.errors import UserError
 from runner.machine import lease, telemetry
 from runner.nodes.spool import Spool
-from runner.nodes.wire import messages, versions
+from runner.nodes.wire import messages, releases
 from runner.nodes.wire.frames import Decoder, FrameError, encode
+from runner.plain_text import in_a_line
 from runner.results import parcel as parcels
 from runner.results import store
 from runner.results.parcel import Parcel
 from runner.run import begin
-from runner.run.attempt import Site
+from runner.run.attempt import AttemptContext
 from runner.run.begin import Prospect
 from runner.run.dispatch import Job, Place, places
-from runner.run.matrix import interruptible, limits_of, profiled
+from runner.run.execution import interruptible, limits_of, profiled
 from runner.run.options import Options, stored_options
 from runner.run.schedule import CellRunner, Outcome
-from runner.text import in_a_line
 
 # An agent that the driver hears nothing of for longer counts as silent, and then as lost (runner.nodes.tracker).
 BEAT_SECONDS = 5.0
@@ -61,7 +61,7 @@ class _Pipe:
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Be the agent of the driver at the other ends of two pipes, until it says bye or is gone."""
     pipe = _Pipe(sink)
-    pipe.send(versions.versions())
+    pipe.send(releases.versions())
     # A shell starts what it puts into the background with Ctrl-C ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     agent = Agent(pipe)
@@ -108,7 +108,7 @@ class Agent:
         self._changed = threading.Condition()
         self._cells: CellRunner | None = None
         self._spool: Spool | None = None
-        self._ready: dict[str, Prepared] = {}
+        self._ready: dict[str, ReadyImage] = {}
         # Job -> its attempt, and the boards that it holds.
         self._held: dict[Job, tuple[str, tuple[Place, ...]]] = {}
         # The job that ended last; a CellRunner says at once whether it is put back.
@@ -243,10 +243,10 @@ class Agent:
         )
         return prospect
 
-    def _site(self, prospect: Prospect, run: store.RunStore, monitor: telemetry.Monitor) -> Site:
+    def _site(self, prospect: Prospect, run: store.RunStore, monitor: telemetry.Monitor) -> AttemptContext:
         pairs = {(cell.framework, cell.workload) for cell in prospect.plan.cells}
         options = prospect.options
-        return Site(
+        return AttemptContext(
             engine=prospect.engine,
             run=run,
             limits=limits_of(options),

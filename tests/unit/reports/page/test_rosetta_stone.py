@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench import identity, rules
-from reports.page import rosetta
+from reports.page import rosetta_stone
 from reports.page.render import render
 from runner.cli.main import app
 from tests.fixtures import synthetic
@@ -23,24 +23,24 @@ def test_every_framework_of_the_bench_has_both_workloads() -> None:
     assert len(declared) > 15
     inference_only = {"onnxruntime"}
     for workload in ("cnn-cifar10", "gru-imdb"):
-        assert set(rosetta.frameworks(workload)) == declared - inference_only
-    assert inference_only <= set(rosetta.frameworks("resnet50-features"))
+        assert set(rosetta_stone.frameworks(workload)) == declared - inference_only
+    assert inference_only <= set(rosetta_stone.frameworks("resnet50-features"))
 
 
 def test_the_networks_on_mnist_are_in_the_frameworks_that_they_come_from() -> None:
-    both = set(rosetta.frameworks("mlp-mnist")) & set(rosetta.frameworks("cnn-mnist"))
+    both = set(rosetta_stone.frameworks("mlp-mnist")) & set(rosetta_stone.frameworks("cnn-mnist"))
     assert {"flux", "knet", "torch", "chainer", "tinygrad", "keras_jax"} <= both
     for framework in both:
-        texts = [rosetta.source(workload, framework).text for workload in ("mlp-mnist", "cnn-mnist")]
+        texts = [rosetta_stone.source(workload, framework).text for workload in ("mlp-mnist", "cnn-mnist")]
         assert texts[0] != texts[1], framework
         assert all("MNIST" in text for text in texts), framework
 
 
 def test_a_file_that_only_passes_on_another_is_shown_as_that_one() -> None:
-    assert rosetta.source("cnn-cifar10", "keras_jax").path == "bench/frameworks/keras/cnn_cifar10.py"
-    assert rosetta.source("cnn-cifar10", "keras_jax").title == "Keras on JAX"
-    assert rosetta.source("gru-imdb", "chainer").path == "bench/frameworks/chainer/gru_imdb.py"
-    assert rosetta.source("gru-imdb", "r_keras").language == "r"
+    assert rosetta_stone.source("cnn-cifar10", "keras_jax").path == "bench/frameworks/keras/cnn_cifar10.py"
+    assert rosetta_stone.source("cnn-cifar10", "keras_jax").title == "Keras on JAX"
+    assert rosetta_stone.source("gru-imdb", "chainer").path == "bench/frameworks/chainer/gru_imdb.py"
+    assert rosetta_stone.source("gru-imdb", "r_keras").language == "r"
 
 
 @pytest.mark.parametrize(
@@ -53,20 +53,20 @@ def test_a_file_that_only_passes_on_another_is_shown_as_that_one() -> None:
     ],
 )
 def test_what_is_not_there_is_told_with_what_is(workload: str, framework: str, words: str) -> None:
-    with pytest.raises(rosetta.RosettaError, match=words):
-        rosetta.source(workload, framework)
+    with pytest.raises(rosetta_stone.RosettaError, match=words):
+        rosetta_stone.source(workload, framework)
 
 
 def test_a_pipe_has_each_file_whole_and_no_line_of_it_is_broken() -> None:
     printed = CliRunner().invoke(app, ["rosetta", "cnn-cifar10", "torch", "jax"], env={"COLUMNS": "40"}).stdout
     for framework in ("torch", "jax"):
-        file = rosetta.source("cnn-cifar10", framework)
+        file = rosetta_stone.source("cnn-cifar10", framework)
         assert f"==== {file.title} · {file.path} ====\n\n{file.text}\n" in printed
         assert all(f"{file.title} · used of {helper.path} ====\n\n{helper.text}" in printed for helper in file.helpers)
 
 
 def test_the_page_holds_both_files_whole_and_asks_no_one_for_anything() -> None:
-    page = rosetta.page("gru-imdb", ["torch", "r_keras"])
+    page = rosetta_stone.page("gru-imdb", ["torch", "r_keras"])
     assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
     assert "http" not in page.replace("http-equiv", "")
     assert "nn" in page
@@ -83,11 +83,13 @@ def test_a_report_shows_code_only_where_it_is_the_code_that_ran(tmp_path: Path) 
         page = whole(tmp_path / "report.html")
         assert ("The code that ran" in page) == shown, ran
         assert "bench/frameworks/jax/" not in page  # its digest is another
-    assert rosetta.with_code("cnn-cifar10", ["torch", "no-such"]) == ["torch"]
+    assert rosetta_stone.with_code("cnn-cifar10", ["torch", "no-such"]) == ["torch"]
 
 
 def test_the_report_imports_of_the_runner_its_results_and_of_the_bench_its_facts() -> None:
-    script = "import sys, reports.page.rosetta, reports.page.render, reports.answers.compare; print(*sys.modules)"
+    script = (
+        "import sys, reports.page.rosetta_stone, reports.page.render, reports.answers.comparison; print(*sys.modules)"
+    )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     ours = {name for name in loaded if name.split(".")[0] in ("bench", "runner")}
     bench = {"bench", "bench.identity", "bench.protocol", "bench.rules"}
@@ -95,7 +97,7 @@ def test_the_report_imports_of_the_runner_its_results_and_of_the_bench_its_facts
         "runner",
         "runner.errors",
         "runner.paths",
-        "runner.text",
+        "runner.plain_text",
         "runner.trees",
     }
 

@@ -9,9 +9,9 @@ import pytest
 
 from reports.answers.health import Health
 from reports.data import tables
-from reports.page.build import page_of
+from reports.page.assembly import page_of
 from runner.results.store import RunStore
-from runner.verify.health import health_of
+from runner.verify.machine_health import health_of
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import Shelf
 from tests.fixtures import stored, synthetic

@@ -1,4 +1,4 @@
-"""Makes the kit: `python -m runner.kit.build FOLDER`. What it copies is read from the imports of runner.kit.measure."""
+"""Makes the kit: `python -m runner.kit.bundle FOLDER`. What it copies is read from the imports of runner.kit.measure."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _copy_distribution(name: str, folder: Path) -> None:
 
 def main() -> int:
     if len(sys.argv) != 2:
-        print("usage: python -m runner.kit.build FOLDER", file=sys.stderr)
+        print("usage: python -m runner.kit.bundle FOLDER", file=sys.stderr)
         return 2
     folder = Path(sys.argv[1])
     try:

@@ -17,8 +17,8 @@ from docker.errors import DockerException
 from runner import known_messages
 from runner.catalog.images import PROJECT, load_catalog
 from runner.doctor import builds as doctor_builds
-from runner.doctor import engine as doctor_engine
-from runner.doctor import gpus as doctor_gpus
+from runner.doctor import container_engine as doctor_engine
+from runner.doctor import gpu_checks as doctor_gpus
 from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
 from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter

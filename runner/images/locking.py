@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from runner.catalog.images import BASES, CatalogError, Image, read_bases, read_pins, requirements_digest
 from runner.errors import UserError
-from runner.images import facts
+from runner.images import lock_facts
 from runner.paths import find_program
 from runner.results import store
 
@@ -87,11 +87,11 @@ def write_facts(image: Image, day: date, say: Callable[[str], None]) -> None:
     toml = image.folder / "image.toml"
     pins = {pin.name: pin.version for path in image.locks for pin in read_pins(path)}
     sizes = weigh(image, day, say)
-    size = facts.download_gb(sizes)
+    size = lock_facts.download_gb(sizes)
     if size is None:
         say(f"{image.name}: the index does not say what the files weigh; download_gb stays")
-    fields = facts.locked_facts(image, pins, day) | ({} if size is None else {"download_gb": size})
-    _rewrite(toml, facts.with_fields(toml.read_text(encoding="utf-8"), fields))
+    fields = lock_facts.locked_facts(image, pins, day) | ({} if size is None else {"download_gb": size})
+    _rewrite(toml, lock_facts.with_fields(toml.read_text(encoding="utf-8"), fields))
     write_seal(image, image.download_gb if size is None else size, sizes)
 
 
@@ -103,7 +103,7 @@ def weigh(image: Image, day: date, say: Callable[[str], None]) -> dict[str, int 
         resolved = resolve(image, pins, day, say, ("--no-deps", "--format", "pylock.toml"))
     finally:
         pins.unlink()
-    return facts.file_bytes(resolved, image.python)
+    return lock_facts.file_bytes(resolved, image.python)
 
 
 def split_pins(resolved: str, source_builds: Collection[str]) -> tuple[str, str]:
@@ -133,14 +133,14 @@ def write_seal(image: Image, download_gb: float | None = None, sizes: Mapping[st
 
     Other fields stay as image.toml and the seal have them.
     """
-    sizes = facts.wheel_bytes(image) if sizes is None else sizes
+    sizes = lock_facts.wheel_bytes(image) if sizes is None else sizes
     pins = [pin for path in image.locks for pin in read_pins(path)]
     lines = [
         f"# Made with the lock of {image.name}; `runner images check` holds requirements.in and every pin against it.",
         f"requirements.in {requirements_digest(image.folder / 'requirements.in')}",
-        facts.sealed_size(image.download_gb if download_gb is None else download_gb),
+        lock_facts.sealed_size(image.download_gb if download_gb is None else download_gb),
         *(f"{pin.name}=={pin.version} {pin.seal}" for pin in pins),
-        *facts.sealed_wheels(sizes),
+        *lock_facts.sealed_wheels(sizes),
     ]
     store.write_bytes(image.seal_path, ("\n".join(lines) + "\n").encode())
 

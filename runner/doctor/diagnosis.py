@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
 from runner.doctor.builds import base_image, disk, pip_index
-from runner.doctor.engine import cdi, cgroups, container, engine, hook, runtime, toolkit
-from runner.doctor.gpus import driver, gpus, mig
+from runner.doctor.container_engine import cdi, cgroups, container, engine, hook, runtime, toolkit
+from runner.doctor.gpu_checks import driver, gpus, mig
 from runner.doctor.scene import FAIL, WARN, Check, Scene, gather
 from runner.terminal import folded
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from reports.answers import history
-from reports.answers.compare import comparison
+from reports.answers import run_history
+from reports.answers.comparison import comparison
 from reports.data import tables
 from runner.cli.main import app
 from tests.fixtures import measured, stored, synthetic
@@ -79,7 +79,7 @@ def test_a_number_that_moved_while_nothing_recorded_changed_is_told_so(tmp_path:
     for day in range(7):
         night(tmp_path, day, "550.54", repeats=2)
     night(tmp_path, 7, "550.54", SLOW, repeats=1)
-    found = history.history(tables.load(sorted(tmp_path.iterdir())))
+    found = run_history.history(tables.load(sorted(tmp_path.iterdir())))
     assert [row.cell.framework for row in found.moved] == ["torch"]
     assert found.moved[0].changed == "nothing recorded changed"
     assert [cell.run_id for cell in found.moved[0].after.cells] == ["20261127"]
@@ -88,7 +88,7 @@ def test_a_number_that_moved_while_nothing_recorded_changed_is_told_so(tmp_path:
 def test_runs_come_in_the_order_of_their_time_not_of_their_names(tmp_path: Path) -> None:
     late = synthetic.make_run(tmp_path / "a", repeats=2, manifest={"created": "2026-11-22T00:00:00+00:00"})
     early = synthetic.make_run(tmp_path / "b", repeats=2, draw=1, manifest={"created": "2026-11-21T00:00:00+00:00"})
-    found = history.history(tables.load([late, early]))
+    found = run_history.history(tables.load([late, early]))
     assert found.runs == ("b", "a")
     assert {row.after.cells[0].run_id for row in found.rows} == {"a"}
 
@@ -145,7 +145,7 @@ def test_on_a_narrow_terminal_it_is_a_table_with_each_reason_once(
 def test_the_lines_of_a_cells_states_name_the_run_that_each_is_of(tmp_path: Path) -> None:
     for day in range(6):
         night(tmp_path, day, "550.54" if day < 3 else "570.10", repeats=2)
-    found = history.history(tables.load(sorted(tmp_path.iterdir())))
+    found = run_history.history(tables.load(sorted(tmp_path.iterdir())))
     lines = [line for line in found.lines if line.startswith("PyTorch 2.13.0, cnn-cifar10")]
     assert len(lines) > 1
     assert len({line.partition(": ")[0] for line in lines}) == len(lines)
@@ -205,7 +205,7 @@ def test_report_compare_and_history_print_one_step_time_of_a_run(seed: int) -> N
         assert row.ratio
         assert (row.before.step.value, row.after.step.value) == pytest.approx((before.value, after.value), rel=1e-9)
         assert row.ratio.value == pytest.approx(after.value / before.value, rel=1e-9)
-    for moved in history.history(both).rows:
+    for moved in run_history.history(both).rows:
         before, after = (printed[day][moved.cell.key.workload] for day in runs)
         assert before
         assert after

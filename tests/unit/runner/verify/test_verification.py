@@ -20,19 +20,19 @@ from runner.cli.main import app
 from runner.engines.base import Slot
 from runner.machine import lease
 from runner.machine.devices import Cpu, Gpu, Machine
+from runner.plain_text import number
 from runner.results.statistics import fewest_windows, ratio_estimate
 from runner.results.store import RunStore
 from runner.run.dispatch import places
 from runner.run.schedule import slot_of
-from runner.text import number
 from runner.verify import output as verify_output
-from runner.verify import verify
+from runner.verify import verification
 from runner.verify.ceilings import CeilingsError
-from runner.verify.fleet.compare import with_fleets
+from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.references.measured import ceilings_path, read_runs, reference_of
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference, SavedError
-from runner.verify.verdict import Part
-from runner.verify.verify import CellFinding, Verification, as_json, assess
+from runner.verify.verdict import VariancePart
+from runner.verify.verification import CellFinding, Verification, as_json, assess
 from tests.fixtures import stored, synthetic
 from tests.fixtures.plans import make_cell
 from tests.fixtures.synthetic import LEVELS, make_run
@@ -182,7 +182,7 @@ def test_an_open_cell_passes_with_the_others_where_its_ratio_is_inside_the_margi
     def with_open(ratio: float) -> Verification:
         first, *others = fine.findings
         assert first.ratio
-        wide = replace(first.ratio, value=ratio, of_repeats=Part(0.01, 5.0))
+        wide = replace(first.ratio, value=ratio, of_repeats=VariancePart(0.01, 5.0))
         return replace(fine, findings=(replace(first, kind="open", ratio=wide), *others))
 
     assert with_open(1.05).exit_code == 0
@@ -600,14 +600,14 @@ def test_the_probe_gets_the_part_of_the_machine_that_a_cell_gets(
         slots.append(slot)
         raise CeilingsError("the toy has none")
 
-    monkeypatch.setattr(verify, "measure", probe)
+    monkeypatch.setattr(verification, "measure", probe)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cell = make_cell(device_kind="cuda", device_model="NVIDIA L4")
     engine = SimpleNamespace(prepare=lambda image, say: None)
     prospect: Any = SimpleNamespace(
         plan=SimpleNamespace(cells=[cell]), machine=machine, engine=engine, images={cell.image: None}
     )
-    verify._measure_ceilings(prospect, RunStore(tmp_path / "run"))
+    verification._measure_ceilings(prospect, RunStore(tmp_path / "run"))
     (slot,) = slots
     assert slot == slot_of(machine, places(machine, "cuda")[:1])
     assert (slot.device_uuids, slot.cpus) == (("GPU-0",), (0, 1))
@@ -625,18 +625,18 @@ def test_the_probe_of_a_gpu_waits_for_its_lease_and_is_ended_by_an_interrupt(
     prospect: Any = SimpleNamespace(
         jobs=[job], leased=lambda jobs: [gpu.board] if jobs == [job] else [], jobs_left=lambda run: [job]
     )
-    monkeypatch.setattr(verify, "start", lambda options, argv: (prospect, run))
-    monkeypatch.setattr(verify, "announce", lambda prospect: None)
-    monkeypatch.setattr(verify, "execute", lambda prospect, run, write_report: 0)
+    monkeypatch.setattr(verification, "start", lambda options, argv: (prospect, run))
+    monkeypatch.setattr(verification, "announce", lambda prospect: None)
+    monkeypatch.setattr(verification, "execute", lambda prospect, run, write_report: 0)
     held: list[bool] = []
     monkeypatch.setattr(
-        verify, "_measure_ceilings", lambda prospect, run: held.append(lease._try(lease.path_of("GPU-0")) is None)
+        verification, "_measure_ceilings", lambda prospect, run: held.append(lease._try(lease.path_of("GPU-0")) is None)
     )
-    options = verify.Options(wait=False)
-    verify.measure_here(options, [], lambda folder: folder)
+    options = verification.Options(wait=False)
+    verification.measure_here(options, [], lambda folder: folder)
     assert held == [True]
     with lease.hold(["GPU-0"], "another", print), pytest.raises(lease.LeaseError, match="GPU-0 is held"):
-        verify.measure_here(options, [], lambda folder: folder)
+        verification.measure_here(options, [], lambda folder: folder)
     assert held == [True]
 
 

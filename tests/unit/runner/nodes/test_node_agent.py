@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from runner.machine import lease
-from runner.nodes.agent import Agent, _Pipe
-from runner.nodes.transports.base import Node
+from runner.nodes.node_agent import Agent, _Pipe
+from runner.nodes.transports.transport import Node
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Decoder
 from runner.results.parcel import decode

@@ -8,18 +8,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runner.engines.base import Engine, Prepared, Running
+from runner.engines.base import Engine, ReadyImage, Running
 from runner.machine.devices import Machine
-from runner.nodes import show
+from runner.nodes import node_table
 from runner.nodes.fleet import Fleet, Member, hellos, opened_fleet
-from runner.nodes.transports.base import NodesError
 from runner.nodes.transports.choose import nodes_of
+from runner.nodes.transports.transport import NodesError
+from runner.plain_text import plural
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan, Skip
 from runner.run.begin import Prospect
 from runner.run.dispatch import Job, run_alone
 from runner.run.options import Options
-from runner.text import plural
 
 
 class _OnNodes(Engine):
@@ -28,7 +28,7 @@ class _OnNodes(Engine):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def prepare(self, *_: Any) -> Prepared:
+    def prepare(self, *_: Any) -> ReadyImage:
         raise AssertionError("images are prepared on the nodes")
 
     def start(self, *_: Any) -> Running:
@@ -134,13 +134,13 @@ def prospect_of(fleet: Fleet, options: Options) -> FleetProspect:
     )
     left = [f"{member.name} takes no part: {member.why}" for member in fleet.members.values() if member.why]
     own = list(dict.fromkeys(note for hello in said.values() for note in hello.notes))
-    notes = (*fleet.nodes.notes, *left, *show.differences(taken), *show.not_everywhere(taken), *own)
+    notes = (*fleet.nodes.notes, *left, *node_table.differences(taken), *node_table.not_everywhere(taken), *own)
     gpus = tuple(gpu for hello in said.values() for gpu in hello.gpus)
     return FleetProspect(
         options=options,
         machine=Machine(first.cpu, gpus, None if gpus else first.why_no_gpu, refused, notes),
         engine=_OnNodes(first.engine),
-        why_engine=f"{len(said)} of {len(fleet.members)} nodes, {show.listed(list(said))}; {first.why_engine}",
+        why_engine=f"{len(said)} of {len(fleet.members)} nodes, {node_table.listed(list(said))}; {first.why_engine}",
         images={},
         plan=plan,
         durations=Durations(
@@ -154,12 +154,12 @@ def union(taken: Sequence[Member]) -> Plan:
     """The cells that any node runs, and what none does. A reason that is not every node's has the node's name."""
     said = hellos(taken)
     cells: dict[Cell, None] = dict.fromkeys(cell for hello in said.values() for cell in hello.cells)
-    somewhere = {show.key_of(cell) for cell in cells}
+    somewhere = {node_table.key_of(cell) for cell in cells}
     reasons: dict[tuple[Any, ...], dict[str, Skip]] = {}
     for name, hello in said.items():
         for skip in hello.skips:
-            if show.key_of(skip) not in somewhere:
-                reasons.setdefault(show.key_of(skip), {})[name] = skip
+            if node_table.key_of(skip) not in somewhere:
+                reasons.setdefault(node_table.key_of(skip), {})[name] = skip
     skips = []
     for of_nodes in reasons.values():
         one = next(iter(of_nodes.values()))

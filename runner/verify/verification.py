@@ -13,6 +13,7 @@ import numpy as np
 
 from runner.machine import lease
 from runner.machine.detect import detect
+from runner.plain_text import plural
 from runner.results.cells import MISSING, StoredCell, foreign_processes, middle, not_yet_run
 from runner.results.rank.blocks import Scatter
 from runner.results.statistics import Array, Estimate, of_kind
@@ -20,18 +21,17 @@ from runner.results.steadiness import level_shift, slowdown
 from runner.results.store import RunStore, write_bytes
 from runner.run.begin import Prospect, look_ahead, start
 from runner.run.dispatch import places
-from runner.run.matrix import execute, interruptible
+from runner.run.execution import execute, interruptible
 from runner.run.options import Options, UsageError
 from runner.run.progress import announce, say
 from runner.run.schedule import slot_of
-from runner.text import plural
 from runner.verify.causes import Case, Cause, causes, per_cent
 from runner.verify.ceilings import CeilingsError, best, is_machine_busy, measure
 from runner.verify.load import load_each
 from runner.verify.outliers import FleetFinding
+from runner.verify.references.comparability import ChosenReference, reference_for
 from runner.verify.references.facts import DifferentFact, Facts
 from runner.verify.references.measured import Measured, ceilings_path, read_runs
-from runner.verify.references.rules import ChosenReference, reference_for
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference
 from runner.verify.step_model import ModelledStep, modelled_step
 from runner.verify.together import Together, together

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from runner.plain_text import in_a_line, number
 from runner.results.statistics import of_kind, step_estimate
 from runner.results.steadiness import level_shift, widened
 from runner.terminal import print_table
-from runner.text import in_a_line, number
+from runner.verify.references.comparability import reference_for
 from runner.verify.references.measured import Measured, read_runs
 from runner.verify.references.published import (
     PUBLISHED,
@@ -23,7 +24,6 @@ from runner.verify.references.published import (
     load_published,
     training_times,
 )
-from runner.verify.references.rules import reference_for
 from runner.verify.references.saved import Reference, SavedCell, SavedError, Shelf
 from runner.verify.verdict import MARGINS, excused, ratio_to_reference, verdict_of
 

@@ -21,7 +21,7 @@ from bench import identity
 from runner.catalog.images import PROJECT, Image, load_catalog
 from runner.engines.process.venv import OLD_PIP
 from runner.errors import EngineError, EngineGoneError
-from runner.images import build
+from runner.images import builder
 from runner.images import recipe as recipes
 from runner.images.docker_client import DockerError, Listing
 
@@ -102,7 +102,7 @@ def test_the_context_is_the_same_bytes_whenever_its_files_were_written(tmp_path:
         path = tmp_path / f"{mtime}.py"
         path.write_text("x = 1\n")
         path.chmod(0o600 if mtime else 0o755)
-        contexts.append(build._archive([(path, "bench/x.py")]).getvalue())
+        contexts.append(builder._archive([(path, "bench/x.py")]).getvalue())
     assert contexts[0] == contexts[1]
 
 
@@ -114,18 +114,18 @@ def test_an_image_is_current_where_its_tag_is_there_and_its_base_is_the_one_that
         return Listing([made, *more])
 
     base = {"Id": "sha256:base", "RepoTags": ["python:3.11"], "Labels": None}
-    assert build.built(Listing([base]), recipe) is None
-    assert build.built(listing("sha256:base", base), recipe) == "sha256:made"
-    assert build.built(listing("sha256:older", base), recipe) is None
+    assert builder.built(Listing([base]), recipe) is None
+    assert builder.built(listing("sha256:base", base), recipe) == "sha256:made"
+    assert builder.built(listing("sha256:older", base), recipe) is None
     # A base that is gone is not another one.
-    assert build.built(listing("sha256:older"), recipe) == "sha256:made"
+    assert builder.built(listing("sha256:older"), recipe) == "sha256:made"
     assert Listing([{"Id": "sha256:x", "RepoTags": ["site:latest"]}]).id_of("site") == "sha256:x"
     assert Listing([{"Id": "sha256:x", "RepoTags": ["host:5000/site:1"]}]).id_of("host:5000/site") is None
 
 
 def test_a_label_is_the_same_text_after_a_dockerfile_s_quotes() -> None:
     assert (
-        build.label_step({"a": 'say "$x"', "b": "two\n  lines \\"}) == 'LABEL a="say \\"\\$x\\"" b="two lines \\\\"\n'
+        builder.label_step({"a": 'say "$x"', "b": "two\n  lines \\"}) == 'LABEL a="say \\"\\$x\\"" b="two lines \\\\"\n'
     )
 
 
@@ -133,7 +133,7 @@ def test_what_the_image_gets_of_the_bench_is_what_its_digest_counts(image: Image
     files = recipes.bench_files(image)
     assert {"timing.py", "frameworks/torch/framework.py", "workloads/gru-imdb.json"} < set(files)
     assert not [name for name in files if name.startswith("frameworks/jax/")]
-    with tarfile.open(fileobj=build._archive((build.PROJECT / "bench" / name, name) for name in files)) as archive:
+    with tarfile.open(fileobj=builder._archive((builder.PROJECT / "bench" / name, name) for name in files)) as archive:
         archive.extractall(tmp_path, filter="data")
     assert identity.source_digest(str(tmp_path)) == recipes.recipe(image).bench_sha256
 
@@ -210,7 +210,7 @@ def test_an_engine_that_is_killed_while_it_builds_is_told_as_that(
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'engine.sock'}")
         with pytest.raises(EngineGoneError, match="building torch-2.13.0-cpu: no Docker Engine answers at unix://"):
-            build.build(image, logs=tmp_path / "logs")
+            builder.build(image, logs=tmp_path / "logs")
         server.shutdown()
 
 
@@ -225,11 +225,11 @@ def test_a_base_image_that_cannot_be_had_is_a_short_sentence_with_the_remedy(mon
     def refuse(*_: object) -> None:
         raise DockerError(said, said)
 
-    monkeypatch.setattr(build, "find_image", lambda *_: None)
-    monkeypatch.setattr(build.registry, "has_published", lambda *_: False)
-    monkeypatch.setattr(build, "registry_digest", refuse)
+    monkeypatch.setattr(builder, "find_image", lambda *_: None)
+    monkeypatch.setattr(builder.registry, "has_published", lambda *_: False)
+    monkeypatch.setattr(builder, "registry_digest", refuse)
     image = load_catalog()["torch-2.13.0-cpu"]
-    reason = build.missing_base(None, recipes.recipe(image, None))  # type: ignore[arg-type]
+    reason = builder.missing_base(None, recipes.recipe(image, None))  # type: ignore[arg-type]
     assert reason is not None
     assert "dial tcp" not in reason
     assert f"`.ci/site-base {image.python}`, and name it by --base-image" in reason
@@ -241,19 +241,19 @@ def no_pip_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A site that says nothing to pip."""
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
-    monkeypatch.delenv(build.BUILD_NETWORK_VARIABLE, raising=False)
+    monkeypatch.delenv(builder.BUILD_NETWORK_VARIABLE, raising=False)
 
 
 @pytest.fixture
 def no_pip_conf(no_pip_settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """And has no pip.conf: pip takes a second to say that."""
-    monkeypatch.setattr(build, "pip_configuration", dict)
+    monkeypatch.setattr(builder, "pip_configuration", dict)
 
 
 def test_a_build_gets_the_package_index_of_the_environment_that_it_can_reach(
     no_pip_conf: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert build.pip_settings() == {}
+    assert builder.pip_settings() == {}
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:3141/simple")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "file:///srv/wheels  https://mirror.site/simple https://second.site")
     monkeypatch.setenv("PIP_TRUSTED_HOST", "mirror.site")
@@ -261,9 +261,9 @@ def test_a_build_gets_the_package_index_of_the_environment_that_it_can_reach(
         "PIP_EXTRA_INDEX_URL": "https://mirror.site/simple https://second.site",
         "PIP_TRUSTED_HOST": "mirror.site",
     }
-    assert build.pip_settings() == reached
-    monkeypatch.setenv(build.BUILD_NETWORK_VARIABLE, "host")
-    assert build.pip_settings() == {"PIP_INDEX_URL": "http://127.0.0.1:3141/simple"} | reached
+    assert builder.pip_settings() == reached
+    monkeypatch.setenv(builder.BUILD_NETWORK_VARIABLE, "host")
+    assert builder.pip_settings() == {"PIP_INDEX_URL": "http://127.0.0.1:3141/simple"} | reached
 
 
 @pytest.mark.parametrize("user", ["me:s3cret", "s3cret"])
@@ -272,12 +272,12 @@ def test_a_password_in_the_index_s_address_ends_the_build_and_is_not_shown(
 ) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", f"https://{user}@mirror.site/simple")
     with pytest.raises(
-        build.BuildError, match="PIP_INDEX_URL or index-url in pip.conf holds a user or a password"
+        builder.BuildError, match="PIP_INDEX_URL or index-url in pip.conf holds a user or a password"
     ) as error:
-        build.pip_settings()
+        builder.pip_settings()
     assert "s3cret" not in str(error.value)
     monkeypatch.setenv("PIP_INDEX_URL", "")
-    assert build.pip_settings() == {}
+    assert builder.pip_settings() == {}
 
 
 def test_pip_conf_says_what_the_environment_does_not(
@@ -287,14 +287,14 @@ def test_pip_conf_says_what_the_environment_does_not(
     path.write_text("[global]\nindex-url = https://conf.site/simple\n[install]\ntrusted-host =\n  a.site\n  b.site\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(path))
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
-    assert build.pip_settings() == {"PIP_INDEX_URL": "https://conf.site/simple", "PIP_TRUSTED_HOST": "a.site b.site"}
+    assert builder.pip_settings() == {"PIP_INDEX_URL": "https://conf.site/simple", "PIP_TRUSTED_HOST": "a.site b.site"}
 
 
 @pytest.mark.parametrize("dockerfile", ["Dockerfile.base", "images/Dockerfile", "images/Dockerfile.nvidia"])
 def test_a_site_s_settings_are_arguments_of_the_last_stage(dockerfile: str) -> None:
     text = (PROJECT / dockerfile).read_text()
-    assert build._steps(PROJECT / dockerfile, {}, {"a": "b"}) == text + 'LABEL a="b"\n'
-    with_index = build._steps(PROJECT / dockerfile, {"PIP_INDEX_URL": "https://mirror.site"}, {"a": "b"})
+    assert builder._steps(PROJECT / dockerfile, {}, {"a": "b"}) == text + 'LABEL a="b"\n'
+    with_index = builder._steps(PROJECT / dockerfile, {"PIP_INDEX_URL": "https://mirror.site"}, {"a": "b"})
     assert with_index.count("ARG PIP_INDEX_URL\n") == 1
     assert with_index.replace("ARG PIP_INDEX_URL\n", "") == text + 'LABEL a="b"\n'
     assert "\nFROM ${BASE}\nARG PIP_INDEX_URL\n" in with_index[text.rindex("\nFROM ") :]

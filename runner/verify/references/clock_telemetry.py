@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from runner.results.clocks import REASONS
+from runner.results.clock_settings import REASONS
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(max_length=100)]
