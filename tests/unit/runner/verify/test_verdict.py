@@ -247,13 +247,15 @@ def test_every_interval_has_one_verdict_and_the_margin_is_the_same_both_ways(
         ends = (math.exp(centre), math.exp(centre - reach), math.exp(centre + reach))
         return verdict_of(interval(*ends), margin)
 
+    # The second way to slow shares its error rate with the other cells, so a ratio may be open where its mirror is fast already.
     opposite: dict[CellVerdict, set[CellVerdict]] = {
         "slow": {"fast"},
-        "fast": {"slow"},
+        "fast": {"slow", "open"},
         "ok": {"ok"},
         "not-slower": {"open"},
+        "open": {"not-slower", "open", "fast"},
     }
-    assert of(-middle) in opposite.get(of(middle), {"not-slower", "open"})
+    assert of(-middle) in opposite[of(middle)]
     if of(middle) == "ok":
         assert abs(middle) < math.log1p(margin)
     if of(middle) in PASS:
