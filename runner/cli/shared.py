@@ -269,7 +269,7 @@ def renewed(folders: Sequence[Path], *, readable: bool = False) -> Sequence[Path
     for folder in folders:
         try:
             renew(RunStore(folder))
-        except StoreError:
+        except (StoreError, OSError):
             if not readable:
                 raise
     return folders

@@ -7,6 +7,7 @@ runner.admission.renew makes them, and whoever reads them reads only those that 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import threading
@@ -24,6 +25,7 @@ from runner.results.on_disk.schema import arrow_schema as arrow_schema
 from runner.results.on_disk.schema import no_rows as no_rows
 from runner.results.on_disk.whole import StoreError as StoreError
 from runner.results.on_disk.whole import read_bytes as read_bytes
+from runner.results.on_disk.whole import replace_bytes
 from runner.results.on_disk.whole import write_bytes as write_bytes
 
 if TYPE_CHECKING:
@@ -39,7 +41,6 @@ class RunStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.run_id = folder.name
         # Name of a parcel -> its SHA-256, of those that this process admitted.
         self.admitted: dict[str, str] = {}
         # Table -> the rows of these: many repeats in one piece, and each of the latest alone.
@@ -47,8 +48,16 @@ class RunStore:
         self._latest: dict[str, list[pa.Table]] = {table: [] for table in TABLES}
         self._lock = threading.Lock()
 
+    @functools.cached_property
+    def run_id(self) -> str:
+        """The id that run.json has, or that it will have: a person may have given the folder another name."""
+        try:
+            return str(json.loads(read_bytes(self.folder / "run.json"))["run_id"])
+        except (OSError, ValueError, RecursionError, KeyError, TypeError):
+            return self.folder.name
+
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        write_bytes(self.folder / "run.json", json.dumps(manifest, indent=2, sort_keys=True).encode())
+        replace_bytes(self.folder / "run.json", json.dumps(manifest, indent=2, sort_keys=True).encode())
 
     def manifest(self) -> dict[str, Any]:
         path = self.folder / "run.json"
@@ -80,7 +89,7 @@ class RunStore:
         tables = {
             table: derived.table_of(table, some, self.run_id, cell_id, repeat) for table, some in rows.items() if some
         }
-        write_bytes(self.folder / "repeats" / name, parcel)
+        replace_bytes(self.folder / "repeats" / name, parcel)
         with self._lock:
             self.admitted[name] = hashlib.sha256(parcel).hexdigest()
             for table, part in tables.items():
@@ -142,7 +151,12 @@ def read(folders: Iterable[Path], table: str) -> pa.Table:
         if manifest["schema_version"] == schema_1.VERSION:
             parts.append(schema_1.read(folder, manifest["run_id"], table))
             continue
-        parts.append(derived.read(folder, manifest["run_id"], table))
+        try:
+            parts.append(derived.read(folder, manifest["run_id"], table))
+        except OSError as error:
+            raise StoreError(
+                f"{error.filename or folder} cannot be read ({error.strerror}); restore it, or leave this run out"
+            ) from None
         if table == "cells":
             parts.append(_skipped(manifest))
     return pa.concat_tables(parts)

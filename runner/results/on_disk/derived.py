@@ -19,6 +19,7 @@ import json
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,22 +27,27 @@ from typing import TYPE_CHECKING, Any
 
 from runner.paths import cache_folder
 from runner.results.on_disk.schema import SCHEMA_VERSION, TABLES, arrow_schema
-from runner.results.on_disk.whole import StoreError, read_bytes, write_bytes
+from runner.results.on_disk.whole import StoreError, read_bytes, replace_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 INDEX = "index.json"
 
-# Of one table or parcel. The parcel's own reader has a tighter bound.
+# Of one table.
 _MOST_TABLE_BYTES = 8 << 30
 
 _KEY_BYTES = 32
 
-# A folder that cannot be written.
-_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+# A folder that cannot be written, or where another thing has the name of a table.
+_NOT_WRITABLE = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ELOOP,
+)  # fmt: skip
 
-_PARCEL = re.compile(r"(?P<cell>.+)\.r(?P<repeat>[1-9][0-9]{0,8})\.parcel")
+# Another process holds the tables for less. Without the lock the digests still show which files belong together.
+_LOCK_SECONDS = 10.0
+
+_PARCEL = re.compile(r"(?P<cell>[A-Za-z0-9_-]+)\.r(?P<repeat>[1-9][0-9]{0,8})\.parcel")
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,9 @@ class ParcelFile:
 
     @functools.cached_property
     def sha256(self) -> str:
-        return hashlib.sha256(read_bytes(self.path, _MOST_TABLE_BYTES)).hexdigest()
+        from runner.results.parcel import MOST_BYTES
+
+        return hashlib.sha256(read_bytes(self.path, MOST_BYTES)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,7 @@ def mark_of(path: os.DirEntry[str] | Path) -> str:
 
 def read(folder: Path, run_id: str, table: str) -> pa.Table:
     """A table of a run. Raises StoreError where there is none that this installation made of the parcels that lie there."""
-    for place in places(folder):
+    for place in _fullest_first(folder):
         with _locked(place, fcntl.LOCK_SH):
             index = read_index(place)
             if index is not None and index.run_id == run_id and not removed_or_changed(folder, index):
@@ -107,10 +115,20 @@ def read(folder: Path, run_id: str, table: str) -> pa.Table:
     )
 
 
-def places(folder: Path) -> tuple[Path, Path]:
-    """The folders for a run's tables: with the run, or if that cannot be written, in the cache."""
+def places(folder: Path) -> tuple[Path, ...]:
+    """The folders for a run's tables: with the run, or if that cannot be written, in the cache.
+
+    A link in place of the first is not followed: it would lead out of the run.
+    """
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
-    return folder / "tables", cache_folder() / "tables" / name
+    own, cached = folder / "tables", cache_folder() / "tables" / name
+    return (cached,) if own.is_symlink() else (own, cached)
+
+
+def _fullest_first(folder: Path) -> list[Path]:
+    """The places of a run's tables; first the one that was made of most parcels: the other is older."""
+    counts = {place: len(index.parcels) if (index := read_index(place)) else -1 for place in places(folder)}
+    return sorted(counts, key=counts.__getitem__, reverse=True)
 
 
 def removed_or_changed(folder: Path, index: Index) -> list[str]:
@@ -153,7 +171,7 @@ def _signature(document: Mapping[str, Any], key: bytes) -> str:
 
 def signed_index(folder: Path, run_id: str) -> Index | None:
     """The index of a run's tables; None where none is signed by this installation."""
-    indices = (read_index(place) for place in places(folder))
+    indices = (read_index(place) for place in _fullest_first(folder))
     return next((index for index in indices if index is not None and index.run_id == run_id), None)
 
 
@@ -209,13 +227,13 @@ def write(
     files = {table: to_bytes(_in_order(tables[table])) for table in TABLES}
     digests = {table: hashlib.sha256(data).hexdigest() for table, data in files.items()}
     index = Index(run_id, rules, parcels, digests)
-    own, cached = places(folder)
+    first, *others = places(folder)
     try:
-        _write(own, files, index)
+        _write(first, files, index)
     except OSError as error:
-        if error.errno not in _READ_ONLY:
+        if error.errno not in _NOT_WRITABLE or not others:
             raise
-        _write(cached, files, index)
+        _write(others[0], files, index)
 
 
 def _in_order(table: pa.Table) -> pa.Table:
@@ -235,10 +253,10 @@ def _write(place: Path, tables: Mapping[str, bytes], index: Index) -> None:
     place.mkdir(parents=True, exist_ok=True)
     with _locked(place, fcntl.LOCK_EX):
         for table, data in tables.items():
-            write_bytes(place / f"{table}.parquet", data)
+            replace_bytes(place / f"{table}.parquet", data)
         # As it will be read: JSON has no tuples.
         document = json.loads(json.dumps(asdict(index)))
-        write_bytes(place / INDEX, json.dumps(document | {"hmac": _signature(document, _key())}).encode())
+        replace_bytes(place / INDEX, json.dumps(document | {"hmac": _signature(document, _key())}).encode())
 
 
 def to_bytes(rows: pa.Table) -> bytes:
@@ -266,7 +284,7 @@ def table_of(table: str, rows: Sequence[Mapping[str, Any]], run_id: str, cell_id
 
 @contextlib.contextmanager
 def _locked(place: Path, kind: int) -> Iterator[None]:
-    """Hold the tables in a folder: whoever reads them sees those of one index. A folder that cannot be locked is read without."""
+    """Hold the tables in a folder for a while: whoever reads them sees those of one index. One that cannot be locked is read without."""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -274,8 +292,15 @@ def _locked(place: Path, kind: int) -> Iterator[None]:
         yield
         return
     try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, kind)
+        end = time.monotonic() + _LOCK_SECONDS
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.05)
+            except OSError:
+                break
         yield
     finally:
         os.close(descriptor)
@@ -303,9 +328,11 @@ def _read_key(path: Path) -> bytes | None:
 def _new_key(path: Path) -> bytes:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secrets.token_bytes(_KEY_BYTES))
     try:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
         # Another process may have made one meanwhile, which stays.
         with contextlib.suppress(FileExistsError):
             os.link(aside, path)

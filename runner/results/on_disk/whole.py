@@ -54,11 +54,18 @@ def read_bytes(path: Path, most: int = MOST_MANIFEST_BYTES) -> bytes:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file aside, sync it, and rename it into place: a reader sees all of it or none."""
-    # /dev/stdout must stay what it is.
+    """Write a file that a user named, as replace_bytes does; a link, a pipe or a device stays what it is."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         path.write_bytes(data)
-        return
+    else:
+        replace_bytes(path, data)
+
+
+def replace_bytes(path: Path, data: bytes) -> None:
+    """Write a file aside, sync it, and rename it into place: a reader sees all of it or none.
+
+    A link or a pipe of that name is replaced: the folder may come from elsewhere, and nothing is written outside of it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

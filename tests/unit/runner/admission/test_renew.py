@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -121,14 +122,14 @@ def test_a_copy_is_read_without_being_judged_and_a_read_only_one_has_its_tables_
     renew(copy)
     assert len(admitted) == 3
     shutil.rmtree(copy.folder / "tables")
-    write = derived.write_bytes
+    write = derived.replace_bytes
 
     def only_elsewhere(path: Path, data: bytes) -> None:
         if copy.folder in path.parents:
             raise PermissionError(13, "Permission denied", str(path))
         write(path, data)
 
-    monkeypatch.setattr(derived, "write_bytes", only_elsewhere)
+    monkeypatch.setattr(derived, "replace_bytes", only_elsewhere)
     for _ in range(2):
         renew(copy)
     assert len(admitted) == 6, "the tables in the cache are used again"
@@ -303,3 +304,47 @@ def test_everything_that_decides_a_row_is_in_the_digest_of_the_rules() -> None:
     )
     others = {name for name in loaded if not name.startswith(listed)}
     assert others <= set(ground)
+
+
+def test_nothing_is_written_through_a_link_of_a_run_and_a_pipe_holds_nobody_up(run: RunStore, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "index.json").write_text("mine")
+    (run.folder / "tables").symlink_to(outside)
+    renew(run)
+    assert len(store.read([run.folder], "cells")) == 3
+    assert [path.name for path in outside.iterdir()] == ["index.json"]
+    (run.folder / "tables").unlink()
+    (run.folder / "tables").mkdir()
+    (run.folder / "tables" / "index.json").symlink_to(outside / "index.json")
+    os.mkfifo(run.folder / "tables" / "cells.parquet")
+    renew(run)
+    assert len(store.read([run.folder], "cells")) == 3
+    assert (outside / "index.json").read_text() == "mine"
+
+
+def test_of_two_places_the_tables_of_most_parcels_are_read(run: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    renew(run)
+    (run.folder / "repeats" / f"{CELL.id}.r4.parcel").write_bytes(encode(parcel_of(CELL, 4)))
+    write = derived.replace_bytes
+
+    def only_elsewhere(path: Path, data: bytes) -> None:
+        if run.folder in path.parents:
+            raise PermissionError(13, "Permission denied", str(path))
+        write(path, data)
+
+    monkeypatch.setattr(derived, "replace_bytes", only_elsewhere)
+    renew(run)
+    assert len(store.read([run.folder], "cells")) == 4
+
+
+def test_a_renamed_run_keeps_its_id_and_what_macos_leaves_beside_a_parcel_is_none(run: RunStore) -> None:
+    renew(run)
+    renamed = RunStore(run.folder.rename(run.folder.with_name("renamed")))
+    parcel = parcel_of(CELL, 4)
+    renamed.add(encode(parcel), CELL.id, 4, admission.admit(parcel, CELL, HostFacts()).tables)
+    (renamed.folder / "repeats" / f"._{CELL.id}.r4.parcel").write_bytes(b"of macOS")
+    renew(renamed)
+    for table in ("cells", "samples"):
+        assert set(store.read([renamed.folder], table)["run_id"].to_pylist()) == {run.run_id}
+    assert len(store.statuses(renamed.folder)) == 4

@@ -397,3 +397,11 @@ def test_two_runs_that_only_a_loud_cell_joined_are_not_compared_within_blocks() 
     assert "x" in blocks.loud
     assert blocks.difference("a0", "b0") is None
     assert blocks.difference("a0", "a1") is not None
+
+
+def test_a_block_that_one_cell_has_alone_moves_no_level_of_the_others() -> None:
+    fit = drawn(4, 3)
+    slow = [*fit.logs[0], InBlock(3, fit.level(0) + 0.7), InBlock(4, fit.level(0) + 0.8)]
+    more = Fit({**fit.logs, 0: slow})
+    for cell in range(1, 4):
+        assert more.level(cell) == pytest.approx(fit.level(cell), abs=0.005)
