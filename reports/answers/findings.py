@@ -191,7 +191,8 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...])
     speed = f"{duration(step.value if step else None)} a step"
     if len(group.ranked) == 1:
         name = called[of.first.cell.anchor]
-        return Finding(workload, group, f"{name}: {speed}", "No other comparable cell was measured.", caveats, of)
+        alone = standings.detail(of) or "No other comparable cell has a measurement that may be ranked."
+        return Finding(workload, group, f"{name}: {speed}", alone, caveats, of)
     about = f"{speed} for {called[of.first.cell.anchor]}. {standings.detail(of)}".strip()
     return Finding(workload, group, standings.headline(of), about, caveats, of)
 

@@ -54,11 +54,22 @@ def _at_most(compared: Sequence[Standing]) -> Lead:
     """How far the cells are apart at most, where none is slower beyond doubt in all of these groups together."""
     if not any(of.repeated for of in compared):
         return Lead("Open: measured once", "one repeat shows no bound", told=False)
-    behind = [entry.ratio.high for of in compared for entry in (*of.same, *of.open, *of.slower, *of.once)]
-    known = [high for high in behind if high is not None]
-    if len(known) < len(behind) or not known or too_wide(1.0, max(known)):
+    apart = [_apart(of) for of in compared]
+    known = [most for most in apart if most is not None]
+    if len(known) < len(apart) or not known or too_wide(1.0, max(known)):
         return Lead("Open: the repeats scatter too far", "no framework is slower beyond doubt", told=False)
     return Lead(f"Open: at most {number(max(known))} times apart", "no framework is slower beyond doubt", told=False)
+
+
+def _apart(of: Standing) -> float | None:
+    """How many times as long as another any cell of a group may take, by the intervals beside the first; None where one has none."""
+    lows, highs = [1.0], [1.0]
+    for entry in (*of.same, *of.open, *of.slower, *of.once):
+        if entry.ratio.low is None or entry.ratio.high is None:
+            return None
+        lows.append(entry.ratio.low)
+        highs.append(entry.ratio.high)
+    return max(highs) / min(lows)
 
 
 def _shown(found: Sequence[tuple[str, float, str]]) -> list[tuple[str, str]]:

@@ -166,7 +166,8 @@ def _leader(compared: Sequence[Standing]) -> tuple[str, Confidence]:
     if len(top) == 1 and (won := wins[top[0]]):
         return _short(f"{names[0]} leads", f", fastest at {won} of {count}"), "confirmed"
     if len(top) == 1:
-        return _short(names[0], " alone may lead everywhere"), confidence
+        of_those = " of those repeated" if any(of.rivals_once_beside for of in asked) else ""
+        return _short(names[0], f" alone{of_those} may lead everywhere"), confidence
     if confidence == "open" and any(of.open for of in asked):
         return _few("Open between", names, "", "and"), confidence
     if any(of.open for of in asked):

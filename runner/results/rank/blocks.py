@@ -225,8 +225,8 @@ class Fit:
         return Difference(float(self._levels[first] - self._levels[second]), error, freedom)
 
     def level(self, cell: Hashable) -> float:
-        """The level of one cell. The terms are centred, so that the mean over all repeats is that of the logs."""
-        return float(self._levels[self._place[cell]]) + float(self._terms.mean(axis=0) @ self._effects)
+        """The level of one cell. The terms are centred, so that the mean over the repeats in blocks of several cells is that of the logs."""
+        return float(self._levels[self._place[cell]]) + self._centre
 
     def joins(self, above: Hashable, below: Hashable) -> bool:
         """True if blocks join two cells. A loud cell that was taken out may have been the only link."""
@@ -244,7 +244,7 @@ class Fit:
 
     def without_blocks(self, repeats: Sequence[InBlock]) -> Array:
         """The logs of a cell that is not in the fit, less what their blocks did to the cells that are."""
-        did = (self._terms_of(repeats) - self._terms.mean(axis=0)) @ self._effects
+        did = self._terms_of(repeats) @ self._effects - self._centre
         return np.array(
             [one.log - (by if one.block in self._blocks else 0.0) for one, by in zip(repeats, did, strict=True)]
         )
@@ -261,6 +261,17 @@ class Fit:
         variance = float(np.var(logs, ddof=1))
         # No scatter at all is that of a clock's step: nothing is loud beside it.
         return rest, variance_tail(variance / common, len(logs) - 1, rest.freedom) if common > ROUNDING**2 else 1.0
+
+    @cached_property
+    def _centre(self) -> float:
+        """The mean of what moved the repeats. A block of one cell says nothing of the others: its cell alone would move all levels."""
+        cells: dict[Hashable, set[Hashable]] = {}
+        for cell, repeats in self.logs.items():
+            for repeat in repeats:
+                cells.setdefault(repeat.block, set()).add(cell)
+        shared = [len(cells[repeat.block]) > 1 for repeat in self._repeats]
+        terms = self._terms[shared] if any(shared) else self._terms
+        return float(terms.mean(axis=0) @ self._effects)
 
     @cached_property
     def _place(self) -> Mapping[Hashable, int]:
