@@ -119,7 +119,7 @@ def _admitted(run: RunStore, manifest: Mapping[str, Any], file: derived.ParcelFi
             f"{file.path} cannot be read ({error.strerror}); restore it, or remove it and --resume measures its repeat again"
         ) from None
     except ParcelError as error:
-        raise StoreError(str(error)) from None
+        raise StoreError(f"{error}; remove it, and --resume measures its repeat again") from None
     if (parcel.cell_id, parcel.repeat) != (file.cell_id, file.repeat):
         raise StoreError(f"{file.path} is of the cell {parcel.cell_id}, repeat {parcel.repeat}; remove it")
     cell, code = _planned(run.folder, manifest, file)

@@ -38,7 +38,7 @@ class Running(Protocol):
     """A started cell."""
 
     def events(self) -> Iterator[bytes]:
-        """Yield what the cell prints on standard output, in chunks of any bounded size, until it ends."""
+        """Yield what the cell prints on standard output, in chunks of 1 MiB at most, until it ends."""
         ...
 
     def stop(self) -> None:

@@ -28,7 +28,8 @@ from runner.results.untrusted import Hash, Name, Seconds, Text, UntrustedError, 
 # Of the whole archive when it is unpacked, and of the number of its files.
 MOST_BYTES = 512 * 2**20
 MOST_FILES = 20_000
-_MOST_FACTS_BYTES = 16 * 2**20
+# Of a file that is no parcel: facts.json and the manifest have entries for MOST_FILES at most.
+_MOST_JSON_BYTES = 16 * 2**20
 # Of a sentence about a step, in characters.
 _MOST_REASON = 400
 
@@ -262,7 +263,8 @@ def _unpacked(content: bytes) -> dict[str, bytes]:
             # A sparse file claims bytes that are not in the archive.
             if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
                 raise ArchiveError(f"{member.name!r} is not a plain file")
-            if member.name in files or len(files) >= MOST_FILES or member.size > parcel.MOST_BYTES:
+            most = parcel.MOST_BYTES if member.name.endswith(ENDING) else _MOST_JSON_BYTES
+            if member.name in files or len(files) >= MOST_FILES or member.size > most:
                 raise ArchiveError(f"{member.name!r} is there twice, too large, or one too many")
             file = archive.extractfile(member)
             files[member.name] = file.read() if file else b""
@@ -270,8 +272,6 @@ def _unpacked(content: bytes) -> dict[str, bytes]:
 
 
 def _facts(files: dict[str, bytes]) -> KitFacts:
-    if len(files.get("facts.json", b"")) > _MOST_FACTS_BYTES:
-        raise ArchiveError("facts.json is too large")
     try:
         return KitFacts.model_validate(document(files.get("facts.json", b""), "facts.json"))
     except ValidationError as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import gzip
+import io
 import itertools
 import json
 import math
@@ -40,6 +41,11 @@ MOST_TELEMETRY_BYTES = 48 << 20
 MOST_ROWS = 200_000
 # An escape makes a byte of text two at most (_ACTS), and beside its text a piece takes some fifty bytes.
 MOST_UNPACKED_BYTES = 2 * _MOST_OUTPUT_BYTES + MOST_PIECES * 64 + MOST_TELEMETRY_BYTES + (2 << 20)
+# Of one line of the tape, or of the log: a cell is ended once a line of its output has 256 KiB (bench.protocol.MAX_LINE_BYTES), after a
+# read of 1 MiB at most. JSON makes thousands of objects of a few kB, so a line is measured before it is parsed.
+_MOST_LINE_BYTES = 2 * ((256 << 10) + (1 << 20)) + 64
+# Of the header, whose fields take some hundred kB at most.
+_MOST_HEADER_BYTES = 1 << 20
 # Incompressible data grow a little.
 MOST_BYTES = 140 << 20
 
@@ -62,11 +68,8 @@ ENDED_BY = (
 )  # fmt: skip
 
 
-_REMOVE = "remove it, and --resume measures its repeat again"
-
-
 class ParcelError(UserError):
-    """A file that is no parcel, or a parcel with a field that no runner writes; the message names both."""
+    """A file that is no parcel, or a parcel with a field that no runner writes; the message names both. Its reader adds the remedy."""
 
 
 @dataclass(frozen=True)
@@ -155,38 +158,41 @@ def decode(content: bytes, name: str) -> Parcel:
     # It needs pydantic, which the machine that a kit measures may lack.
     from runner.results.untrusted import UntrustedError, document, telemetry_rows
 
-    header_line, *rest = _unpacked(content, name).split(b"\n")
-    if not rest or rest.pop():
-        raise ParcelError(f"{name} is no parcel: its last line has no end; {_REMOVE}")
+    lines = io.BytesIO(_unpacked(content, name))
     tape: list[tuple[float | None, bytes]] = []
-    log: str | None = None
     try:
-        header = _header(document(header_line, "its header"))
+        header = _header(document(_line(lines, "its header", _MOST_HEADER_BYTES), "its header"))
         _check_end(header)
-        for number, line in enumerate(rest, 1):
-            value = document(line, f"line {number + 1}")
-            if not isinstance(value, dict) or "log" in value:
-                log = _field("log", value.get("log"), _text(MOST_LOG)) if isinstance(value, dict) else None
+        for number in itertools.count(2):
+            line = _line(lines, f"line {number}", _MOST_LINE_BYTES)
+            if not line or not isinstance(value := document(line, f"line {number}"), dict):
+                raise ValueError("log: it is missing")
+            if "log" in value:
+                log = _field("log", value["log"], _text(MOST_LOG))
                 break
             tape.append(_piece(value))
             if len(tape) > MOST_PIECES:
                 raise ValueError(f"tape: it has more than {MOST_PIECES} pieces")
-        if log is None:
-            raise ValueError("log: it is missing")
         _check_tape(tape)
-        rows = b"\n".join(rest[number:])
+        rows = lines.read(MOST_TELEMETRY_BYTES + 1)
         if len(rows) > MOST_TELEMETRY_BYTES:
             raise ValueError(f"telemetry: it has more than {MOST_TELEMETRY_BYTES} bytes")
         telemetry = telemetry_rows(rows, "telemetry", MOST_ROWS)
     except (ValueError, UntrustedError) as error:
-        raise ParcelError(
-            f"{name} is no parcel that a runner writes: {in_a_line(str(error), 400)}; {_REMOVE}"
-        ) from None
+        raise ParcelError(f"{name} is no parcel that a runner writes: {in_a_line(str(error), 400)}") from None
     return Parcel(**header, tape=tuple(tape), log=log, telemetry=telemetry)
 
 
+def _line(lines: io.BytesIO, name: str, most: int) -> bytes:
+    """The next line; empty after the last. Raises ValueError for one that is longer than a runner writes."""
+    line = lines.readline(most + 1)
+    if len(line) > most:
+        raise ValueError(f"{name} has more than {most} bytes")
+    return line
+
+
 def _unpacked(content: bytes, name: str) -> bytes:
-    """The content of a gzip file of one member. It is never unpacked beyond the most that a parcel holds."""
+    """The lines in a gzip file of one member. It is never unpacked beyond the most that a parcel holds."""
     wrong = "it is damaged"
     try:
         unzip = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
@@ -194,10 +200,12 @@ def _unpacked(content: bytes, name: str) -> bytes:
         if len(data) > MOST_UNPACKED_BYTES:
             wrong = "it unpacks to more than any that a runner writes"
         elif unzip.eof and not unzip.unused_data:
-            return data
+            if data.endswith(b"\n"):
+                return data
+            wrong = "its last line has no end"
     except zlib.error as error:
         wrong = f"it is damaged, or no gzip file ({error})"
-    raise ParcelError(f"{name} is no parcel: {wrong}; {_REMOVE}")
+    raise ParcelError(f"{name} is no parcel: {wrong}")
 
 
 def _piece(value: Mapping[str, Any]) -> tuple[float | None, bytes]:

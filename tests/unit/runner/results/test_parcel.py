@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.protocol import MAX_LINE_BYTES
 from runner.results import parcel as parcels
 from runner.results.parcel import Parcel, ParcelError, decode, encode
 
@@ -232,7 +233,7 @@ def test_a_line_that_is_no_document_of_ours_is_refused(text: bytes) -> None:
     ],
 )
 def test_a_damaged_parcel_is_refused(damage: Callable[[bytes], bytes]) -> None:
-    with pytest.raises(ParcelError, match=r"^a\.parcel is no parcel: .*--resume measures its repeat again$"):
+    with pytest.raises(ParcelError, match=r"^a\.parcel is no parcel: (it is damaged|its last line has no end)[^;]*$"):
         decode(damage(encode(WHOLE)), "a.parcel")
 
 
@@ -260,11 +261,82 @@ def test_more_pieces_output_or_telemetry_than_a_cell_has_are_refused(monkeypatch
                 decode(content, "x")
 
 
+# A process of its own shows the memory that a reader takes, in multiples of the most that a parcel unpacks to.
+BOMBS = """
+import gzip, resource, sys, time
+from runner.results import parcel, untrusted
+most, (header, log, *_) = parcel.MOST_UNPACKED_BYTES, gzip.decompress(sys.stdin.buffer.read()).splitlines(keepends=True)
+body = {
+    "header": lambda: b'{"a":[' + b"{}," * (most // 3 - 9) + b"{}]}" + b"\\n",
+    "line": lambda: header + b'{"a":[' + b"{}," * (most // 3 - 999) + b"{}]}" + b"\\n",
+    "empty lines": lambda: (header + b"\\n" * most)[:most],
+    "empty rows": lambda: header + log + b"\\n" * (parcel.MOST_TELEMETRY_BYTES - 9),
+    "one row": lambda: header + log + b'{"a":[' + b"{}," * (parcel.MOST_TELEMETRY_BYTES // 3 - 9) + b"{}]}" + b"\\n",
+    "telemetry": lambda: header + log + b"\\r" * most,
+}[sys.argv[1]]()[:most - 1] + b"\\n"
+packed = gzip.compress(body, 1)
+del body
+began = time.process_time()
+try:
+    parcel.decode(packed, "a.parcel")
+except parcel.ParcelError as error:
+    print(error)
+print(time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / most)
+"""
+
+
+@pytest.mark.parametrize(
+    ("bomb", "why"),
+    [
+        ("header", "its header has more than 1048576 bytes"),
+        ("line", "line 2 has more than 2621504 bytes"),
+        ("empty lines", "line 2 is not JSON"),
+        ("empty rows", "telemetry has more than 200000 rows"),
+        ("one row", "telemetry has a row of more than 8192 bytes"),
+        ("telemetry", "telemetry: it has more than 50331648 bytes"),
+    ],
+)
+def test_a_small_file_takes_neither_much_memory_nor_much_time(bomb: str, why: str) -> None:
+    """To parse two hundred million bytes of JSON takes 5 GB and twenty seconds. To make the bomb takes twice its size."""
+    content = encode(replace(WHOLE, tape=(), telemetry=()))
+    done = subprocess.run([sys.executable, "-c", BOMBS, bomb], input=content, capture_output=True, check=True)
+    said, measured = done.stdout.decode().splitlines()
+    seconds, memory = map(float, measured.split())
+    assert said.startswith(f"a.parcel is no parcel that a runner writes: {why}")
+    assert seconds < 5
+    assert memory < 5
+
+
 def test_the_largest_output_of_a_cell_fits_into_a_parcel() -> None:
-    """Text that doubles in JSON, and bytes that are no text: the bound of what is unpacked holds both."""
-    for output in (b'"' * (8 << 20) + b"\n", b"\0" * (8 << 20)):
-        size = len(gzip.decompress(encode(replace(WHOLE, tape=((1.0, output),)))))
-        assert size < parcels.MOST_UNPACKED_BYTES * len(output) / parcels.MAX_TOTAL_BYTES
+    """Text that doubles in JSON, and bytes that are no text: the bounds of a line and of what is unpacked hold both.
+
+    The last piece of a cell that floods is the longest: nearly a line that is too long, and a read of 1 MiB.
+    """
+    longest = MAX_LINE_BYTES + (1 << 20)
+    pieces, rest = divmod(parcels.MAX_TOTAL_BYTES + (1 << 20), longest)
+    parcel = replace(WHOLE, tape=((1.0, b'"' * rest), *[(1234567.123456789, b'"' * longest)] * pieces))
+    content = encode(parcel)
+    assert decode(content, "x") == parcel
+    # Room is left for the most pieces and rows.
+    left = parcels.MOST_UNPACKED_BYTES - len(gzip.decompress(content))
+    assert left > 64 * (parcels.MOST_PIECES - len(parcel.tape)) + parcels.MOST_TELEMETRY_BYTES
+    no_text = replace(WHOLE, tape=((1234567.123456789, b"\0" * longest),))
+    assert decode(encode(no_text), "x") == no_text
+
+
+def test_the_longest_header_and_log_are_read() -> None:
+    """Characters that JSON writes as six."""
+    parcel = replace(
+        WHOLE,
+        ended_by=("hang", "\x01" * parcels.MOST_REASON),
+        fault="\x01" * parcels.MOST_FAULT,
+        still=((1234567.123456789, 1234567.123456789),) * parcels.MOST_STILL,
+        xids=(("GPU-11111111-1111-1111-1111-111111111111", 2**31 - 1),) * parcels.MOST_XIDS,
+        unproved={f"{number:02}" + "\x01" * 298: "\x01" * 300 for number in range(64)},
+        foreign=("\x01" * 300,) * 16,
+        log="\x01" * parcels.MOST_LOG,
+    )
+    assert decode(encode(parcel), "x") == parcel
 
 
 def test_the_bytes_of_telemetry_are_those_of_its_lines() -> None:
