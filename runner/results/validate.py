@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from runner.errors import first_problem
 
@@ -14,6 +16,23 @@ _MOST_SECONDS = 1e9
 
 # A whole number of run.json, in the range of the store's columns: JSON's own have no limit, and a larger one is no double.
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
+
+_Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+def _is_a_moment(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+# The digits are named: \d also takes those of other scripts.
+_Moment = Annotated[
+    str,
+    Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\+00:00|Z)$"),
+    AfterValidator(_is_a_moment),
+]
 
 
 class _Stored(BaseModel):
@@ -41,10 +60,19 @@ class _PlannedCell(_Stored):
     framework: str
     workload: str
     precision: str
+    mode: str = "default"
+    device_kind: str = ""
+    device_model: str = ""
+    device_uuid: str = ""
     preset: str
+    seed: _Seed = 0
+    lock_sha256: str = ""
+    scaling: str = ""
     # On a CPU they are processes, one for each of its logical CPUs at most.
     devices: Annotated[int, Field(ge=1, le=100_000)]
     batch: Annotated[int, Field(ge=0, lt=2**31)]
+    # The digest of the code that was planned; null where no release noted it.
+    code_sha256: _Sha256 | None = None
     # The number of repeats of a cell that has another one than the run.
     repeats: Annotated[Whole, Field(ge=1)] | None = None
 
@@ -69,7 +97,9 @@ class _Left(_Stored):
 
 
 class _Skip(_Stored):
-    """A planned combination that was left out."""
+    """A planned combination that was left out. Each field becomes a column, so another one is refused."""
+
+    model_config = ConfigDict(extra="forbid")
 
     cell_id: str | None = None
     image: str
@@ -88,20 +118,27 @@ class _Imported(_Stored):
     """The origin of a run that another machine measured."""
 
     archive: str
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    sha256: _Sha256
     when: str
+
+
+class _Options(_Stored):
+    """The option that decides how a parcel is admitted."""
+
+    data: str | None = None
 
 
 class _Manifest(_Stored):
     run_id: str
-    created: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\+00:00|Z)$")
+    created: _Moment
     argv: list[str]
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)]
+    seed: _Seed
     preset: str
     repeats: Whole
     engine: str
     host: _Host
     plan: list[_PlannedCell]
+    options: _Options | None = None
     devices: list[dict[str, Any]] | None = None
     # The repeats that a resumed run took over.
     reused: list[_Repeat] | None = None
@@ -129,4 +166,16 @@ def of_manifest(manifest: Mapping[str, Any]) -> str:
         _Manifest.model_validate(manifest)
     except ValidationError as error:
         return first_problem(error)
+    faults = ((name, _fault_of({name: value})) for name, value in manifest.items())
+    return next((f"{ascii(name)[1:-1][:200]}: {fault}" for name, fault in faults if fault), "")
+
+
+def _fault_of(document: Mapping[str, Any]) -> str:
+    """Why the document cannot be written as JSON in UTF-8; empty where it can be. JSON can escape one half of a surrogate pair."""
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "it holds one half of a surrogate pair, which is no text"
+    except RecursionError:
+        return "it is nested too deeply"
     return ""

@@ -6,6 +6,7 @@ They are read only, and for one release. Nothing vouches for such a file: a run 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,14 @@ if TYPE_CHECKING:
 
 VERSION = 1
 
-_PACK = re.compile(r".+\.p[1-9][0-9]*")
+_PACK = re.compile(r".+\.p[1-9][0-9]*\.parquet")
+_REPEAT = re.compile(r"(?P<cell>.+)\.r(?P<repeat>[1-9][0-9]*)\.parquet")
+
+# The planned combinations that were left out.
+_SKIPPED = "skipped.parquet"
+
+# Every release wrote a file of these for each repeat, be it one without rows.
+_ALWAYS = ("cells", "samples", "metrics", "parity")
 
 # More than that release wrote into a file: telemetry of days on sixteen GPUs.
 _MOST_ROWS, _MOST_BYTES = 1_000_000, 192 << 20
@@ -28,19 +36,27 @@ def read(folder: Path, run_id: str, table: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    files = sorted((folder / "cells").glob("*.parquet"))
-    packs = [path.name for path in files if _PACK.fullmatch(path.stem)]
-    packed = {
-        f"{cell}.r{repeat}.parquet"
-        for name in packs
-        for cell, repeat in _keys(_table(folder / "cells" / name, "cells", run_id))
+    owners, names = _owners(folder, run_id), _names(folder / table)
+    files = {
+        folder / table / name: _table(folder / table / name, table, run_id)
+        for name in dict.fromkeys(owners.values())
+        if name in names or table in _ALWAYS
     }
-    # A runner that was killed while it packed left the files of some repeats beside the pack.
-    names = packs + [path.name for path in files if path.name not in packed and path.name not in packs]
-    paths = [folder / table / name for name in names]
-    # Not every release wrote a file of every table.
-    parts = [_table(path, table, run_id) for path in paths if path.is_file()]
-    rows = pa.concat_tables([no_rows(table), *parts])
+    for path, part in files.items():
+        places = _places(part)
+        for cell_id, repeat in [place for place in places if owners.get(place) != path.name]:
+            raise StoreError(
+                f"{path} holds rows of {cell_id}, repeat {repeat}, which are not its own; remove or restore it"
+            )
+        if table == "cells" and (not len(part) or len(places) < len(part)):
+            raise StoreError(f"{path} holds no repeat, or one twice; remove or restore it")
+    if table == "samples":
+        _refuse_without_samples(folder, run_id, files)
+    if table == "cells" and _SKIPPED in names:
+        files[folder / table / _SKIPPED] = skipped = _table(folder / table / _SKIPPED, table, run_id)
+        if any(status != "skipped" for status in skipped["status"].to_pylist()):
+            raise StoreError(f"{folder / table / _SKIPPED} holds a repeat; remove or restore it")
+    rows = pa.concat_tables([no_rows(table), *files.values()])
     # Readers count on it.
     never_null = ("run_id", "cell_id", "repeat", *(("seconds", "steps") if table == "samples" else ()))
     if lacking := [name for name in never_null if pc.any(pc.is_null(rows[name])).as_py()]:
@@ -48,8 +64,54 @@ def read(folder: Path, run_id: str, table: str) -> pa.Table:
     return rows
 
 
-def _keys(rows: pa.Table) -> list[tuple[str, int]]:
-    return list(zip(rows["cell_id"].to_pylist(), rows["repeat"].to_pylist(), strict=True))
+def _owners(folder: Path, run_id: str) -> dict[tuple[str, int], str]:
+    """(cell id, repeat) -> the name of the files that hold it, of each repeat that has ended."""
+    owners: dict[tuple[str, int], str] = {}
+    cells = folder / "cells"
+    names = sorted(_names(cells) - {_SKIPPED})
+    packs = [name for name in names if _PACK.fullmatch(name)]
+    for name in packs:
+        for place in _places(_table(cells / name, "cells", run_id)):
+            if (other := owners.setdefault(place, name)) != name:
+                raise StoreError(f"{cells / other} and {cells / name} hold the same repeat; remove one of them")
+    for name in names:
+        if one := _REPEAT.fullmatch(name):
+            # A runner that was killed while it packed left the files of some repeats beside the pack.
+            owners.setdefault((one["cell"], int(one["repeat"])), name)
+        elif name not in packs:
+            raise StoreError(f"{cells / name} has a name that no release gave; remove it")
+    return owners
+
+
+def _names(folder: Path) -> set[str]:
+    """The names of the tables in a folder. A name that begins with a point is an aside file of this or another program."""
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except FileNotFoundError:
+        return set()
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be read ({error.strerror}); restore it, or leave this run out") from None
+    return {name for name in names if name.endswith(".parquet") and not name.startswith(".")}
+
+
+def _places(rows: pa.Table) -> list[tuple[str, int]]:
+    """Each (cell id, repeat) of the rows once."""
+    unique = rows.select(["cell_id", "repeat"]).group_by(["cell_id", "repeat"], use_threads=False).aggregate([])
+    return list(zip(unique["cell_id"].to_pylist(), unique["repeat"].to_pylist(), strict=True))
+
+
+def _refuse_without_samples(folder: Path, run_id: str, files: Mapping[Path, pa.Table]) -> None:
+    """Raise StoreError where a repeat ended well and measured neither windows nor single operations."""
+    cells = read(folder, run_id, "cells").select(["cell_id", "repeat", "status"]).to_pylist()
+    ended_well = {(row["cell_id"], row["repeat"]) for row in cells if row["status"] == "ok"}
+    if not (lacking := ended_well.difference(*map(_places, files.values()))):
+        return
+    if lacking := lacking.difference(_places(read(folder, run_id, "operations"))):
+        owners = _owners(folder, run_id)
+        cell_id, repeat = min(lacking)
+        raise StoreError(
+            f"{folder / 'samples' / owners[cell_id, repeat]}: {cell_id}, repeat {repeat} ended well, and has no window; restore it"
+        )
 
 
 def _table(path: Path, table: str, run_id: str) -> pa.Table:

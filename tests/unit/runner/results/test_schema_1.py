@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -99,3 +100,108 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: Callable[[Path], None])
     damage(path := min((run / "samples").iterdir()))
     with pytest.raises(StoreError, match=f"{path}|{path.parent}: seconds is missing in a row"):
         store.read([run], "samples")
+
+
+def copied_under_another_name(path: Path) -> None:
+    shutil.copy(path, path.with_name("zz.r9.parquet"))
+
+
+def under_a_name_of_no_release(path: Path) -> None:
+    shutil.copy(path, path.with_name("copy.parquet"))
+
+
+def copied_as_a_pack_twice(path: Path) -> None:
+    for name in ("node.p1.parquet", "node.p2.parquet"):
+        shutil.copy(path, path.with_name(name))
+
+
+def copied_as_skipped(path: Path) -> None:
+    shutil.copy(path, path.with_name("skipped.parquet"))
+
+
+def with_its_row_twice(path: Path) -> None:
+    pq.write_table(pa.concat_tables([pq.read_table(path)] * 2), path)
+
+
+def without_its_row(path: Path) -> None:
+    pq.write_table(pq.read_table(path).slice(0, 0), path)
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def no_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+    path.parent.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (copied_under_another_name, "zz.r9.parquet holds rows of .*, which are not its own"),
+        (under_a_name_of_no_release, "copy.parquet has a name that no release gave"),
+        (copied_as_a_pack_twice, "node.p1.parquet and .*node.p2.parquet hold the same repeat"),
+        (copied_as_skipped, "skipped.parquet holds a repeat"),
+        (with_its_row_twice, "r1.parquet holds no repeat, or one twice"),
+        (without_its_row, "r1.parquet holds no repeat, or one twice"),
+        (a_pipe, "r1.parquet cannot be read as a cells table .*it is no file"),
+        (no_folder, "cells cannot be read"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_no_file_of_cells_adds_a_repeat_or_takes_one_away(
+    tmp_path: Path, damage: Callable[[Path], None], said: str
+) -> None:
+    run = synthetic.make_run(tmp_path / "run", windows=3)
+    stored.as_schema_1(run)
+    damage(min((run / "cells").glob("*.r1.parquet")))
+    with pytest.raises(StoreError, match=said):
+        store.read([run], "cells")
+
+
+def test_files_of_other_programs_that_begin_with_a_point_are_no_tables(tmp_path: Path) -> None:
+    run = synthetic.make_run(tmp_path / "run", windows=3)
+    stored.as_schema_1(run)
+    expected = {table: rows(run, table) for table in TABLES}
+    for table in TABLES:
+        path = min((run / table).glob("*.r1.parquet"))
+        shutil.copy(path, path.with_name(f"._{path.name}"))
+        path.with_name(".~lock.parquet").write_bytes(b"no table")
+    assert {table: rows(run, table) for table in TABLES} == expected
+
+
+@pytest.mark.parametrize("table", ["samples", "metrics", "parity"])
+def test_a_table_of_a_repeat_that_was_removed_is_named(tmp_path: Path, table: str) -> None:
+    run = synthetic.make_run(tmp_path / "run", windows=3)
+    stored.as_schema_1(run)
+    (path := min((run / table).iterdir())).unlink()
+    with pytest.raises(StoreError, match=f"{path} cannot be read"):
+        store.read([run], table)
+
+
+def test_samples_of_another_repeat_are_refused(tmp_path: Path) -> None:
+    run = synthetic.make_run(tmp_path / "run", windows=3)
+    stored.as_schema_1(run)
+    first, second, *_ = sorted((run / "samples").iterdir())
+    shutil.copy(first, second)
+    with pytest.raises(StoreError, match=f"{second} holds rows of {first.name[:16]}, repeat 1, which are not its own"):
+        store.read([run], "samples")
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["a file each", "packed"])
+def test_a_repeat_that_ended_well_has_windows_or_single_operations(tmp_path: Path, packed: bool) -> None:
+    run = synthetic.make_run(tmp_path / "run", windows=3)
+    entry = synthetic.cell("torch-2.13.0-cpu", "gru-imdb")["id"]
+    stored.change(run, "samples", lambda row: None if row["cell_id"] == entry else row)
+    shutil.copytree(run, tmp_path / "operations" / "run")
+    stored.as_schema_1(run, packed=packed)
+    with pytest.raises(StoreError, match=f"{run / 'samples'}/.*: {entry}, repeat 1 ended well, and has no window"):
+        store.read([run], "samples")
+    # Single operations have a table of their own.
+    other = tmp_path / "operations" / "run"
+    (row,) = stored.rows_of(other, "cells", entry, 1)
+    stored.write_repeat(other, entry, 1, {"cells": [row], "operations": [{"operation": "add", "seconds": 1.0}]})
+    stored.as_schema_1(other, packed=packed)
+    assert entry not in store.read([other], "samples")["cell_id"].to_pylist()

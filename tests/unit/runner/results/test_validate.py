@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from bench.protocol import ProtocolError, check
 from reports.data.tables import load
 from reports.page.render import moment, render
 from runner.cli.main import app
+from runner.results import validate
 from runner.results.store import RunStore, StoreError
 from tests.fixtures import stored, synthetic
 
 ENTRY = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+SKIP = synthetic.skipped("torch-2.13.0-cpu", "cnn-cifar10")
 
 
 def test_a_loss_that_diverged_is_a_result_and_no_fault(tmp_path: Path) -> None:
@@ -59,6 +62,23 @@ def test_windows_shorter_than_a_clock_can_tell_rank_no_cell(tmp_path: Path) -> N
         ({"argv": [5]}, r"argv\[0\]: input should be a valid string, not 5"),
         ({"repeats": "three"}, "repeats: input should be a valid integer, not 'three'"),
         ({"created": 5}, "created: input should be a valid string, not 5"),
+        ({"created": "2026-99-25T00:00:00Z"}, "created: month must be in 1..12, not .*"),
+        ({"created": "2026-02-31T00:00:00Z"}, "created: day is out of range for month, not .*"),
+        ({"created": "٢٠٢٦-11-25T00:00:00Z"}, "created: string should match pattern .*"),
+        ({"options": 5}, "options: input should be a valid dictionary.*"),
+        ({"options": [1]}, "options: input should be a valid dictionary.*"),
+        ({"options": {"data": 5}}, r"options\.data: input should be a valid string, not 5"),
+        ({"plan": [{**ENTRY, "code_sha256": 5}]}, r"plan\[0\]\.code_sha256: input should be a valid string, not 5"),
+        ({"plan": [{**ENTRY, "code_sha256": "a"}]}, r"plan\[0\]\.code_sha256: string should match pattern .*"),
+        ({"plan": [{**ENTRY, "seed": "a"}]}, r"plan\[0\]\.seed: input should be a valid integer, not 'a'"),
+        *(
+            ({"skips": [{**SKIP, name: value}]}, rf"skips\[0\]\.{name}: there is no such field.*")
+            for name, value in (("seed", "a"), ("started_unix", "a"), ("given_uuids", {}), ("batch", 2**40))
+        ),
+        ({"skips": [{**SKIP, "reason": "\ud800"}]}, "skips: it holds one half of a surrogate pair, which is no text"),
+        ({"run_id": "\ud800"}, "run_id: it holds one half of a surrogate pair, which is no text"),
+        ({"took": [{"why": ["\ud800"]}]}, "took: it holds one half of a surrogate pair, which is no text"),
+        ({"note \ud800": 5}, r"note \\ud800: it holds one half of a surrogate pair, which is no text"),
         ({"reused": [{"cell_id": []}]}, r"reused\[0\]\.cell_id: input should be a valid string"),
         ({"prepared": None}, "prepared: input should be a valid list"),
         (
@@ -79,6 +99,14 @@ def test_a_manifest_that_no_reader_could_use_is_refused_by_field(tmp_path: Path,
     store.write_manifest({**store.manifest(), **change})
     with pytest.raises(StoreError, match=f"run.json: {said}; restore it"):
         load([tmp_path / "run"])
+
+
+def test_a_manifest_that_can_be_read_and_not_be_written_again_is_refused(tmp_path: Path) -> None:
+    nested: list[Any] = []
+    for _ in range(sys.getrecursionlimit()):
+        nested = [nested]
+    manifest = RunStore(synthetic.make_run(tmp_path / "run", windows=1)).manifest()
+    assert validate.of_manifest({**manifest, "note": nested}) == "note: it is nested too deeply"
 
 
 def test_a_manifest_of_a_thousand_brackets_is_no_json(tmp_path: Path) -> None:
