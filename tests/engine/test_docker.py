@@ -251,10 +251,10 @@ ORPHAN = """
 import sys, time
 from pathlib import Path
 from runner.catalog.images import load_catalog
-from runner.engines.base import Prepared, Slot
+from runner.engines.base import ReadyImage, Slot
 from runner.engines.docker.engine import DockerEngine
 image = next(iter(load_catalog().values()))
-prepared = Prepared(image, sys.argv[1], ("python3", "-c", "import time; time.sleep(600)"))
+prepared = ReadyImage(image, sys.argv[1], ("python3", "-c", "import time; time.sleep(600)"))
 DockerEngine().start(prepared, [], Slot("cpu", (), (), None), "orphan", None, Path(sys.argv[2]))
 print("started", flush=True)
 time.sleep(600)

@@ -69,7 +69,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program.write_text(f'#!/bin/bash\nPYTHONPATH={folder} exec {sys.executable} -P -m runner "$@"\n')
     program.chmod(0o755)
     (folder / ".gitignore").write_text("__pycache__/\n.venv/\n")
-    seal = f"from runner.catalog.images import load_catalog as c; from runner.images import lock; lock.write_seal(c()[{IMAGE!r}])"
+    seal = f"from runner.catalog.images import load_catalog as c; from runner.images.locking import write_seal; write_seal(c()[{IMAGE!r}])"
     for command in (
         [sys.executable, "-P", "-c", seal],
         [str(program), "images", "files"],
