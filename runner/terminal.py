@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from bench import rules
-from runner.plain_text import visible
+from runner.text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from reports.answers.contrast import Contrast, Side, as_ranked
 from reports.answers.sessions import between_runs
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
-from reports.text import framework_name, listing
+from reports.wording import framework_name, listing
 from runner.results.cells import Key
 
 FACTORS = ("CUDA", "cuDNN", "framework")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from reports.data.cpus import FEW, cpus_busy, given
 from reports.data.model import MeasuredCell
-from reports.text import number, plural
+from reports.wording import number, plural
 
 MOST_NAMED = 6  # of the cells that a sentence names
 

@@ -18,11 +18,11 @@ from reports.answers.left import Left
 from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, matched, measured, unpaired
 from reports.answers.sessions import CommonShift, between_runs, two_runs
 from reports.data.model import MeasuredCell, Tables
-from reports.text import framework_name, listing, percent, plural
-from runner.plain_text import visible
+from reports.wording import framework_name, listing, percent, plural
 from runner.results.cells import not_yet_run
 from runner.results.rank.ranking import MARGIN
 from runner.results.statistics import SESSION_DEVIATION, of_kind
+from runner.text import visible
 
 MOST_NAMED = 3  # of the values of a fact on one side
 _ALL = "all cells together"

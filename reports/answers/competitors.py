@@ -12,7 +12,7 @@ from reports.answers.contrast import Side, differences
 from reports.answers.run_history import in_time, states
 from reports.data.groups import blocks_of, group_of
 from reports.data.model import Group, MeasuredCell, Tables
-from reports.text import listing
+from reports.wording import listing
 from runner.results import statistics, steadiness
 from runner.results.rank.blocks import moderated_scatter
 from runner.results.statistics import Estimate

@@ -16,7 +16,7 @@ import numpy as np
 
 from reports.data.groups import left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
-from reports.text import between, bound, number, percent, plural
+from reports.wording import between, bound, number, percent, plural
 from runner.results import statistics, steadiness
 from runner.results.cells import resume_command
 from runner.results.rank.blocks import Blocks, moderated

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reports.data.model import StoredRun
-from runner.plain_text import in_a_line
+from runner.text import in_a_line
 
 # Of a name and of a reason, both from run.json.
 _MOST = 300

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reports.data.model import MeasuredCell
-from reports.text import percent, plural
+from reports.wording import percent, plural
 from runner.results.statistics import Array
 from runner.results.student import student_tail
 

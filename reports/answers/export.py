@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.answers.contrast import Contrast
-from reports.text import between_ratios, duration, number, step_interval, too_wide, wide_ratio
-from runner.plain_text import visible
+from reports.wording import between_ratios, duration, number, step_interval, too_wide, wide_ratio
 from runner.results.statistics import Estimate
+from runner.text import visible
 
 # Characters with a meaning in a line of Markdown. A sign that may begin a tag or an entity becomes an entity.
 _MARKDOWN = re.compile(r"([\\`*_\[\]>|#~!])")

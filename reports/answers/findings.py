@@ -17,7 +17,7 @@ from reports.answers.contrast import Contrast
 from reports.answers.drained import drained
 from reports.answers.standing import Standing, standing
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
-from reports.text import (
+from reports.wording import (
     between_ratios,
     device_name,
     duration,

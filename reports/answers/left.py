@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from reports.data.model import MeasuredCell, StoredRun
-from reports.text import plural
-from runner.plain_text import length
+from reports.wording import plural
 from runner.results.cells import resume_command
+from runner.text import length
 
 
 @dataclass(frozen=True)

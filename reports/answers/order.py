@@ -8,7 +8,7 @@ from itertools import combinations
 
 from reports.answers.standing import Standing
 from reports.data.model import Group, MeasuredCell
-from reports.text import between_ratios, framework_name, listing, number, too_wide
+from reports.wording import between_ratios, framework_name, listing, number, too_wide
 from runner.results import statistics
 from runner.results.rank.ranking import Pair
 

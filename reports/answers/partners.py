@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from reports.data.model import MeasuredCell, Tables
-from reports.text import framework_name, listing
+from reports.wording import framework_name, listing
 from runner.errors import UserError
-from runner.plain_text import visible
 from runner.results.cells import MISSING
+from runner.text import visible
 
 # The common fields of a cell and its partner: the values of the fields that its kind names.
 Match = tuple[object, ...]

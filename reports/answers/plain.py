@@ -16,8 +16,8 @@ from reports.answers.findings import Finding
 from reports.answers.left import Left, lacks
 from reports.answers.standing import Standing
 from reports.data.model import MeasuredCell, Ranked, Tables
-from reports.text import device_name, listing, number, plural, says_nothing
-from runner.plain_text import visible
+from reports.wording import device_name, listing, number, plural, says_nothing
+from runner.text import visible
 
 # Enough for the data to show how far repeats differ.
 _REPEATS = 3

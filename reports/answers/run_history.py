@@ -26,10 +26,10 @@ from reports.answers.compact import Compact, in_few_columns
 from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, ratio_of
 from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, beside_sessions, level_of, same, two_runs
 from reports.data.model import MeasuredCell, Tables
-from reports.text import between_ratios, duration, listing, number, percent, plural
-from runner.plain_text import visible
+from reports.wording import between_ratios, duration, listing, number, percent, plural
 from runner.results.rank.ranking import MARGIN
 from runner.results.statistics import ALPHA, Array, Estimate
+from runner.text import visible
 
 MOST_NAMED = 6  # of the cells that a sentence names
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.text import listing
+from reports.wording import listing
 from runner.results.statistics import SEED, Array, Estimate, error_draws, step_estimate
 
 FEWEST_COUNTS = 3

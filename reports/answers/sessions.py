@@ -27,7 +27,7 @@ from reports.answers.contrast import (
 )
 from reports.data.groups import sessions_of
 from reports.data.model import MeasuredCell, Tables
-from reports.text import between_ratios, percent, plural
+from reports.wording import between_ratios, percent, plural
 from runner.results import statistics
 from runner.results.rank.blocks import LOUD, moderated
 from runner.results.rank.ranking import MARGIN, OWN_DEVIATION, Verdict, within

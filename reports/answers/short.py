@@ -22,7 +22,7 @@ from reports.answers.health import Health
 from reports.answers.order import by_how_much, in_words, turns
 from reports.answers.standing import Standing, alternatives, in_short, is_won_among
 from reports.data.model import Group, MeasuredCell
-from reports.text import device_name, duration, ended, framework_name, listing, number, percent, plural
+from reports.wording import device_name, duration, ended, framework_name, listing, number, percent, plural
 from runner.results.cells import MISSING
 
 Confidence = Literal["confirmed", "one run", "same", "open", "not compared", "not measured", "not judged"]

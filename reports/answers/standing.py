@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from reports.data.model import Group, MeasuredCell, Ranked
-from reports.text import between_ratios, bound, framework_name, listing, number, plural
+from reports.wording import between_ratios, bound, framework_name, listing, number, plural
 from runner.results import statistics
 from runner.results.rank.ranking import MARGIN
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench import rules
-from reports.text import number, percent, size
+from reports.wording import number, percent, size
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, unsettled
 from reports.specifications import specification
-from reports.text import listing
+from reports.wording import listing
 from runner.results import steadiness
 from runner.results.cells import Key
 from runner.results.rank.blocks import Blocks

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from bench import rules
-from reports.text import cell_name, percent, step_interval
+from reports.wording import cell_name, percent, step_interval
 from runner.results import clock_settings, statistics
 from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
 from runner.results.rank.ranking import Field, Verdict

@@ -32,7 +32,7 @@ from reports.data.model import (
     Tables,
 )
 from reports.specifications import caveats, specification
-from reports.text import gpu_name
+from reports.wording import gpu_name
 from runner.results.cells import StoredCell, StoredRepeat, device_proof, foreign_processes, middle, stored_cells
 from runner.results.rows import Place, Row, by_repeat, floats, in_order, parts, rows_of
 from runner.results.store import RunStore, StoreError, manifests_of, read

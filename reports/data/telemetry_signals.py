@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from reports.data.model import MeasuredCell, Repeat, Signal, Tables
-from reports.text import listing, number, plural
+from reports.wording import listing, number, plural
 from runner.results import clock_settings
 from runner.results.rows import floats, in_order, parts
 from runner.results.statistics import Array

@@ -9,7 +9,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from bench import identity
-from reports import text
+from reports import wording
 from reports.answers import across, findings, left, run_history, scaling, short
 from reports.answers.across import Across
 from reports.answers.findings import Finding
@@ -245,11 +245,11 @@ def _rate(curve: RateCurve, rate: Rate, best: bool, ceiling: Ceiling | None) -> 
         return "refused", Markup("above the device's peak")
     share, bus = curve.share(rate), curve.bus_bandwidth(rate)
     of_ceiling = ceiling.share(curve, rate) if ceiling else None
-    below = [text.duration(rate.seconds)]
-    below += [] if share is None else [text.percent(share) + (" of the peak" if ceiling else "")]
-    below += [] if of_ceiling is None else [f"{text.percent(of_ceiling)} of the ceiling"]
-    below += [] if bus is None else [f"bus {text.number(bus)} GB/s"]
-    return text.number(curve.value(rate)) + "*" * best + "†" * (rate.shift is not None), ", ".join(below)
+    below = [wording.duration(rate.seconds)]
+    below += [] if share is None else [wording.percent(share) + (" of the peak" if ceiling else "")]
+    below += [] if of_ceiling is None else [f"{wording.percent(of_ceiling)} of the ceiling"]
+    below += [] if bus is None else [f"bus {wording.number(bus)} GB/s"]
+    return wording.number(curve.value(rate)) + "*" * best + "†" * (rate.shift is not None), ", ".join(below)
 
 
 def _cells(data: Tables, most: int) -> tuple[CellSection, ...]:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from reports.text import number
-from runner.plain_text import visible
+from reports.wording import number
 from runner.results.statistics import Array
+from runner.text import visible
 
 _LINE = 16  # pixels between two lines of text
 # Room above a picture with a title over its axis, and above any other: as charts.css has them.

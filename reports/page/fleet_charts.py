@@ -8,7 +8,7 @@ from itertools import groupby
 
 from reports.answers.health import FleetHealth, GpuHealth, Health, NodeHealth
 from reports.page.drawing import Axis, Chart, Picture
-from runner.plain_text import visible
+from runner.text import visible
 
 # GPUs of a strip and strips of a model at most: more become grids of GPUs and workloads, as wide as a telephone shows.
 MOST_IN_A_STRIP, MOST_STRIPS, COLUMNS = 16, 4, 4

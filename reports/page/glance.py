@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from reports import text
+from reports import wording
 from reports.answers import busy, left
 from reports.data.model import MeasuredCell, Tables
 from reports.page import results
@@ -61,13 +61,13 @@ def _range(counts: Sequence[int]) -> str:
 
 def _typical(cells: Sequence[MeasuredCell]) -> str:
     widths = [width for cell in cells if cell.step and (width := cell.step.half_width) is not None]
-    return f", typically ± {text.percent(float(np.median(widths)), 2)}" if widths else ""
+    return f", typically ± {wording.percent(float(np.median(widths)), 2)}" if widths else ""
 
 
 def _limits(data: Tables) -> Iterator[Pill]:
     cells = data.grouped
     if cells and all(cell.short for cell in cells if cell.status == "ok"):
-        presets = text.listing(sorted({cell.key.preset for cell in cells}))
+        presets = wording.listing(sorted({cell.key.preset for cell in cells}))
         yield Pill(f"{presets} run: compare speed, not accuracy", "warn", "method")
     if any(cell.key.data_source == "generated" for cell in cells):
         yield Pill("generated stand-in data", "warn", "method")

@@ -10,8 +10,8 @@ from reports.answers.run_history import in_time, measured_again
 from reports.data.model import MeasuredCell, Tables
 from reports.page import signs
 from reports.page.drawing import Axis, Chart, LegendEntry, Picture, reaching
-from reports.text import duration, number
-from runner.plain_text import visible
+from reports.wording import duration, number
+from runner.text import visible
 
 _MOST_EVENTS = 12  # in one picture; the table has the others
 _BELOW_NUMBER = 4  # pixels: an event's line begins so far below the base line of its number

@@ -12,7 +12,7 @@ from typing import Any
 import pygments
 
 from reports.page import compiled, helpers, rosetta_stone
-from runner import plain_text
+from runner import text
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,6 @@ def _made(source: rosetta_stone.Source) -> SourceListing:
 def _key(code_sha256: str) -> str:
     """Another where the code is another, or what makes the listing of it."""
     # Python may be without its sources.
-    files = [Path(file) for file in (__file__, rosetta_stone.__file__, helpers.__file__, plain_text.__file__)]
+    files = [Path(file) for file in (__file__, rosetta_stone.__file__, helpers.__file__, text.__file__)]
     made_by = [file.read_bytes() for file in files if file.is_file()]
     return hashlib.sha256(b"\0".join([code_sha256.encode(), pygments.__version__.encode(), *made_by])).hexdigest()

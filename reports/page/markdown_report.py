@@ -8,7 +8,7 @@ from reports.answers import across, export, findings, standing
 from reports.answers.export import Column, escaped
 from reports.answers.findings import Finding
 from reports.data.model import Group, MeasuredCell, Tables
-from reports.text import between_ratios, duration, number, percent, plural
+from reports.wording import between_ratios, duration, number, percent, plural
 from runner.results.parity import PROOF
 from runner.results.statistics import Estimate
 

@@ -9,7 +9,7 @@ from reports.data.operators import RateCurve
 from reports.data.roofline import Ceiling
 from reports.page import signs
 from reports.page.drawing import Axis, Chart, LegendEntry, Picture, reaching
-from reports.text import number, percent
+from reports.wording import number, percent
 
 
 def operator(place: str, curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Chart | None:

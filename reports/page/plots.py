@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from reports import text
+from reports import wording
 from reports.answers.across import version_key
 from reports.answers.contrast import Side
 from reports.answers.scaling import Scaling
@@ -15,7 +15,7 @@ from reports.data.curves import of_class
 from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.page import signs
 from reports.page.drawing import Axis, Chart, LegendEntry, Picture, reaching, thinned, uprights
-from reports.text import between, device_name, duration, framework_name, number, percent
+from reports.wording import between, device_name, duration, framework_name, number, percent
 from runner.results.statistics import Array, Estimate
 
 # Points of one repeat that a picture shows at most, and of all repeats of a page: a page of a thousand cells still opens.
@@ -58,7 +58,7 @@ def step_times(group: Group, most: int) -> Chart | None:
     caption = "Each tick is a measured window, the marker the step time, the bar its 95 % interval."
     hidden = sum(int(np.sum(windows > end)) for windows in times)
     if hidden:
-        caption += f" Beyond the axis: {text.plural(hidden, 'window')}, counted like all others."
+        caption += f" Beyond the axis: {wording.plural(hidden, 'window')}, counted like all others."
     return picture.chart(f"steps-{group.anchor}", _described(cells), caption)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from reports import text
+from reports import wording
 from reports.answers.health import NOT_JUDGED, Health
 from reports.data import tables
 from reports.data.model import PHASES, Tables
@@ -28,10 +28,10 @@ from reports.page import markdown_report, results, rosetta_stone, signs
 from reports.page.assembly import page_of
 from reports.page.compiled import Compiled
 from reports.page.samples import packed
-from runner import plain_text as words
-from runner.plain_text import visible
+from runner import text as words
 from runner.results import store
 from runner.results.parity import QUANTITIES
+from runner.text import visible
 
 # The measures of the table of results, in the order of the control bar.
 MEASURES = (
@@ -113,7 +113,7 @@ def _engine() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
         # Constants of a template are computed when it is compiled, by these.
-        bytecode_cache=Compiled([__file__, text.__file__, words.__file__]),
+        bytecode_cache=Compiled([__file__, wording.__file__, words.__file__]),
     )
     for name in (
         "number",
@@ -128,11 +128,11 @@ def _engine() -> Environment:
         "ended",
         "framework_name",
     ):
-        engine.filters[name] = getattr(text, name)
+        engine.filters[name] = getattr(wording, name)
     engine.filters["commands"] = _commands
     engine.filters["brief"] = lambda value: visible(str(value), 80)
     engine.filters["words"] = str.split
-    engine.filters["log"] = lambda value, longest=text.LONGEST_LOG: Markup(escape(visible(str(value), longest)))
+    engine.filters["log"] = lambda value, longest=wording.LONGEST_LOG: Markup(escape(visible(str(value), longest)))
     engine.filters["code"] = lambda source: Markup(source.highlighted)
     engine.filters["moment"] = moment
     engine.filters["shell"] = shlex.join

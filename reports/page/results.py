@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from reports import text
+from reports import wording
 from reports.answers import standing
 from reports.answers.competitors import without_run
 from reports.answers.findings import Finding, measured_once, repeats_of
@@ -60,7 +60,7 @@ def choices(shown: Sequence[Slice]) -> tuple[Choice, ...]:
     for name, head in names:
         values = tuple(dict.fromkeys(part.place[name] for part in shown))
         if len(values) > 1:
-            found.append(Choice(name, head, tuple((value, text.device_name(value)) for value in values)))
+            found.append(Choice(name, head, tuple((value, wording.device_name(value)) for value in values)))
     return tuple(found)
 
 
@@ -86,7 +86,7 @@ def _slice(anchor: str, place: _Place, found: Sequence[Finding], data: Tables) -
     entries = {column.anchor: _entries(by_anchor[column.anchor], data) for column in columns}
     later = list(_to_come(place, found, data))
     rows = _rows([*(entries[column.anchor] for column in columns), *(entries for _, entries in later)])
-    where = f"{place.precision} on {text.device_name(place.model)}"
+    where = f"{place.precision} on {wording.device_name(place.model)}"
     where += f", {place.devices} devices" if place.devices != "1" else ""
     chosen = {"gpu": place.model, "precision": place.precision, "devices": place.devices, "preset": place.preset}
     return _folded(Slice(anchor, where, chosen, (*columns, *(column for column, _ in later)), rows))
@@ -103,11 +103,9 @@ def _folded(whole: Slice) -> Slice:
         for at, row in enumerate(whole.rows)
         for column, entry in enumerate(row.entries)
     )
-    parts = [text.plural(sum(rows), "row")] if any(rows) else []
-    parts += [text.plural(sum(columns), "column")] if any(columns) else []
-    words = (
-        f"{text.plural(count, 'further measurement')} ({', '.join(parts)}) {'is' if count == 1 else 'are'} not yet run"
-    )
+    parts = [wording.plural(sum(rows), "row")] if any(rows) else []
+    parts += [wording.plural(sum(columns), "column")] if any(columns) else []
+    words = f"{wording.plural(count, 'further measurement')} ({', '.join(parts)}) {'is' if count == 1 else 'are'} not yet run"
     return replace(
         whole,
         rows=tuple(replace(row, unrun=unrun) for row, unrun in zip(whole.rows, rows, strict=True)),
@@ -202,7 +200,7 @@ def _skipped(group: Group, data: Tables) -> Iterator[_Found]:
             if all(row[name] == getattr(group.key, name) for name in names):
                 image, framework, mode = str(row["image"]), str(row["framework"]), row["mode"]
                 entry = Entry("skipped", "–", title=f"skipped: {skipped.reason}")
-                label = text.cell_name(image, framework, mode)
+                label = wording.cell_name(image, framework, mode)
                 yield _Found(entry, label, image, framework, f"{framework} {mode}", None)
 
 
@@ -222,7 +220,7 @@ def _ranked(ranked: Ranked, group: Group, workload: MeasuredWorkload, reach: flo
     end = 100 / reach
     return Entry(
         "ranked",
-        text.number(ratio.value),
+        wording.number(ratio.value),
         anchor=cell.anchor,
         title=_title(ranked, workload),
         measures=_measures(cell, ratio, once=once),
@@ -244,14 +242,14 @@ def _title(ranked: Ranked, workload: MeasuredWorkload) -> str:
     """The text of an entry for a pointer."""
     cell, ratio = ranked.cell, ranked.ratio
     rate = cell.items_per_second
-    parts = [f"{text.duration(cell.step.value if cell.step else None)} a step ({text.step_interval(cell.step)})"]
-    parts += [f"{text.number(rate.value)} {workload.items}/s"] if rate else []
+    parts = [f"{wording.duration(cell.step.value if cell.step else None)} a step ({wording.step_interval(cell.step)})"]
+    parts += [f"{wording.number(rate.value)} {workload.items}/s"] if rate else []
     if ratio.method != "itself":
-        parts.append(f"{text.number(ratio.value)} × the fastest ({text.between_ratios(ratio)})")
+        parts.append(f"{wording.number(ratio.value)} × the fastest ({wording.between_ratios(ratio)})")
         parts.append(standing.note(ranked))
-    parts.append(text.plural(len(cell.measured), "repeat"))
+    parts.append(wording.plural(len(cell.measured), "repeat"))
     parts += ["unsteady: its level changed midway"] if cell.shifts else []
-    parts += [] if cell.cpu_share is None else [f"it got {text.percent(cell.cpu_share)} of its CPUs"]
+    parts += [] if cell.cpu_share is None else [f"it got {wording.percent(cell.cpu_share)} of its CPUs"]
     parts += cell.caveats
     return "; ".join(parts)
 
@@ -272,7 +270,7 @@ def _measures(cell: MeasuredCell, ratio: Estimate, *, once: bool) -> str:
 
 def _interval(step: Estimate | None) -> str:
     """Also of one repeat, as the pointer's text has it; empty where it says nothing."""
-    if step is None or step.low is None or step.high is None or text.says_nothing(step):
+    if step is None or step.low is None or step.high is None or wording.says_nothing(step):
         return ""
     return f"{_figure(1e3 * step.low)},{_figure(1e3 * step.high)}"
 
@@ -286,7 +284,7 @@ def _numbers(estimate: Estimate | None, factor: float = 1.0) -> str:
     if estimate is None:
         return ""
     ends = [end for end in (estimate.low, estimate.high) if end is not None and estimate.repeats > 1]
-    if len(ends) == 2 and text.too_wide(*ends):
+    if len(ends) == 2 and wording.too_wide(*ends):
         ends = []
     return ",".join(_figure(factor * value) for value in (estimate.value, *ends))
 

@@ -20,7 +20,7 @@ from reports import specifications
 from reports.page import helpers
 from reports.specifications import titles, workloads
 from runner.errors import UserError
-from runner.plain_text import visible
+from runner.text import visible
 
 _DOCSTRING = re.compile(r'\s*"""(.*?)"""', re.DOTALL)
 

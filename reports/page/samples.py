@@ -15,9 +15,9 @@ from reports.data import telemetry_signals
 from reports.data.model import MeasuredCell, Repeat, Signal
 from reports.page import signs
 from reports.page.drawing import Chart, thinned
-from reports.text import duration
-from runner.plain_text import visible
+from reports.wording import duration
 from runner.results.statistics import Array
+from runner.text import visible
 
 _STEPS = 4000  # of a scale: a screen shows no more
 _HEIGHT = 190

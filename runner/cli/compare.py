@@ -14,7 +14,7 @@ from reports.answers.export import comma_separated
 from reports.answers.partners import has_both
 from reports.data.model import Tables
 from reports.data.tables import ANSWER, load, load_readable
-from reports.text import listing
+from reports.wording import listing
 from runner.catalog.names import full_name
 from runner.cli.shared import (
     AnyFormat,
@@ -29,9 +29,9 @@ from runner.cli.shared import (
     stored_runs,
 )
 from runner.errors import UserError
-from runner.plain_text import visible
 from runner.results.store import RunStore, StoreError, run_folder
 from runner.terminal import folded
+from runner.text import visible
 
 MOST_RUNS = 30  # that are looked through for the two sides
 MOST_OTHERS = 10  # beside two runs, that show how far sessions differ: more of them take time and show little more

@@ -15,8 +15,8 @@ from reports.data.model import Tables
 from reports.data.tables import ANSWER, load, load_readable
 from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, note, print_json, print_rows, renewed, stored_runs
 from runner.errors import UserError
-from runner.plain_text import visible
 from runner.terminal import folded
+from runner.text import visible
 
 
 def history(

@@ -13,7 +13,7 @@ from runner.cli.shared import Out, note
 from runner.kit import archive as archives
 from runner.kit.agreement import share
 from runner.kit.imported import Imported, import_archive
-from runner.plain_text import in_a_line
+from runner.text import in_a_line
 
 
 def import_(

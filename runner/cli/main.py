@@ -27,7 +27,7 @@ _FIRST_DIGITS = r"\1…"
 
 def _say(error: str) -> None:
     # Help needs no control characters made visible.
-    from runner.plain_text import visible
+    from runner.text import visible
 
     # It may name what a file from elsewhere holds.
     typer.echo(f"runner: {visible(_DIGITS.sub(_FIRST_DIGITS, error), _LONGEST_ERROR)}", err=True)
@@ -53,7 +53,7 @@ def _one_style() -> Iterator[None]:
             context = context.parent
         path = " ".join(["runner", *names])
         # Help needs no paths.
-        from runner.plain_text import visible
+        from runner.text import visible
 
         words = error.format_message().rstrip(".").replace("Value error, ", "")  # type: ignore[attr-defined]
         _say(f"{visible(words, _LONGEST_USAGE)}; `{path} --help` shows what there is")

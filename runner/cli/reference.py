@@ -9,8 +9,8 @@ import typer
 
 from runner.cli.shared import PLAIN, Out, TextOrJson, chosen_runs, note, split_words
 from runner.paths import data_folder
-from runner.plain_text import plural
 from runner.results.store import write_bytes
+from runner.text import plural
 from runner.verify.references import display
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import SavedError, Shelf, read, to_bytes

@@ -15,8 +15,8 @@ import typer
 from runner.cli.shared import Out, chosen_runs
 from runner.errors import UserError
 from runner.paths import PROJECT
-from runner.plain_text import visible
 from runner.terminal import folded, print_table
+from runner.text import visible
 
 if TYPE_CHECKING:
     from reports.data.model import Tables

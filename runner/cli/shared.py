@@ -229,8 +229,8 @@ def split_words(values: list[str] | None) -> tuple[str, ...]:
 def print_rows(table: Table, few: Compact) -> None:
     """Print the table with all columns where they fit, as in a pipe, and else with `few`."""
     # Help prints no table.
-    from runner.plain_text import visible
     from runner.terminal import fits, folded, groups_fit, print_grouped, print_table
+    from runner.text import visible
 
     narrow = not fits(table.heads, table.rows) and groups_fit(few.heads, few.groups)
     captions, notes = (few.captions, few.notes) if narrow else (filter(None, (table.caption,)), table.notes)

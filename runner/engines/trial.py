@@ -35,7 +35,7 @@ from runner.engines.process.venv import (
     trial_folder,
 )
 from runner.images.tried import WITHOUT_DRIVER, AdapterCheck, Outcome, Tried, adapter_sha256
-from runner.plain_text import visible
+from runner.text import visible
 
 IMPORT_SECONDS = 300
 # A verdict and a list of frameworks are below 100 KB.

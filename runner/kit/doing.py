@@ -25,10 +25,10 @@ from runner.kit.refusal import refusal
 from runner.kit.steps import CELL, CHECK, EVENTS, EVENTS_MODULES, MOST_OUTPUT_BYTES, KitStep, check_arguments
 from runner.machine import telemetry
 from runner.machine.devices import Gpu
-from runner.plain_text import in_a_line
 from runner.results.parcel import MOST_REASON, Parcel, encode
 from runner.run.attempt import Attempt, AttemptContext, Limits
 from runner.run.dispatch import Job
+from runner.text import in_a_line
 
 if TYPE_CHECKING:
     from runner.engines.base import Engine, ReadyImage

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.machine.devices import Process
-from runner.plain_text import visible
+from runner.text import visible
 
 # The newest first. Every driver has at least one of them.
 _FUNCTIONS = (

@@ -24,7 +24,6 @@ from runner.nodes.tracker import OFFERED_SECONDS, Tracker, Verdict
 from runner.nodes.transports.transport import NodesError
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import FrameError
-from runner.plain_text import plural
 from runner.plan.plan import Cell
 from runner.results.parcel import ENDING, MOST_REASON, Parcel, ParcelError, decode
 from runner.results.store import RunStore, write_bytes
@@ -33,6 +32,7 @@ from runner.run.dispatch import Job, places
 from runner.run.execution import clear_up, interruptible, planned_code
 from runner.run.progress import say
 from runner.run.schedule import Observer, Outcome
+from runner.text import plural
 
 # How long the driver waits for a message before it looks at the clock.
 _TICK_SECONDS = 0.5

@@ -17,9 +17,9 @@ from runner.nodes.link import Heard, Link, opened
 from runner.nodes.transports.transport import Node, Nodes, NodesError
 from runner.nodes.wire import messages, releases
 from runner.nodes.wire.frames import MOST_BODY_BYTES
-from runner.plain_text import in_a_line
 from runner.plan.plan import Cell
 from runner.run.options import Options
+from runner.text import in_a_line
 
 # A node must say what it is within this time: its agent asks Docker, NVML and the catalog. A node that answers later joins the run then.
 LOOK_SECONDS = 120.0

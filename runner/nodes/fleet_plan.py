@@ -14,12 +14,12 @@ from runner.nodes import node_table
 from runner.nodes.fleet import Fleet, Member, hellos, opened_fleet
 from runner.nodes.transports.choose import nodes_of
 from runner.nodes.transports.transport import NodesError
-from runner.plain_text import plural
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan, Skip
 from runner.run.begin import Prospect
 from runner.run.dispatch import Job, run_alone
 from runner.run.options import Options
+from runner.text import plural
 
 
 class _OnNodes(Engine):

@@ -12,7 +12,7 @@ from runner.nodes.transports.started import Started
 from runner.nodes.transports.transport import Node, NodesError, Pipe
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Decoder, FrameError, encode
-from runner.plain_text import in_a_line
+from runner.text import in_a_line
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from runner.machine import lease, telemetry
 from runner.nodes.spool import Spool
 from runner.nodes.wire import messages, releases
 from runner.nodes.wire.frames import Decoder, FrameError, encode
-from runner.plain_text import in_a_line
 from runner.results import parcel as parcels
 from runner.results import store
 from runner.results.parcel import Parcel
@@ -37,6 +36,7 @@ from runner.run.dispatch import Job, Place, places
 from runner.run.execution import interruptible, limits_of, profiled
 from runner.run.options import Options, stored_options
 from runner.run.schedule import CellRunner, Outcome
+from runner.text import in_a_line
 
 # An agent that the driver hears nothing of for longer counts as silent, and then as lost (runner.nodes.tracker).
 BEAT_SECONDS = 5.0

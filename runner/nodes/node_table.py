@@ -10,8 +10,8 @@ from typing import Any
 from runner.nodes import settings
 from runner.nodes.fleet import Member, hellos
 from runner.nodes.wire.messages import Hello
-from runner.plain_text import plural
 from runner.plan.plan import Combination
+from runner.text import plural
 
 
 def gpus_of(hello: Hello) -> str:

@@ -17,11 +17,11 @@ from runner.catalog.names import aliases_of
 from runner.catalog.workloads import Workload
 from runner.errors import UserError
 from runner.machine.devices import Gpu, Machine
-from runner.plain_text import visible
 from runner.plan.combination import Cell as Cell
 from runner.plan.combination import Combination as Combination
 from runner.plan.combination import Skip as Skip
 from runner.plan.request import Request
+from runner.text import visible
 
 
 class PlanError(UserError):

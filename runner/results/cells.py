@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.plain_text import in_a_line, plural
 from runner.results import statistics, steadiness
 from runner.results.rows import Place, Row, floats
 from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
+from runner.text import in_a_line, plural
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.errors import UserError
-from runner.plain_text import in_a_line
+from runner.text import in_a_line
 
 # The version of this layout.
 VERSION = 1

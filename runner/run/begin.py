@@ -24,7 +24,6 @@ from runner.engines.base import Engine, Settings
 from runner.machine import detect, lease
 from runner.machine.devices import Machine
 from runner.paths import data_folder
-from runner.plain_text import plural, visible
 from runner.plan.breadth import tiers
 from runner.plan.disk import TOO_LARGE, fitting
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
@@ -35,6 +34,7 @@ from runner.run import budget, dispatch
 from runner.run.budget import Agenda
 from runner.run.dispatch import Job
 from runner.run.options import Options, UsageError, stored_options
+from runner.text import plural, visible
 from runner.version import runner_version
 
 # How often each cell is run where the options do not say it, and by the number of cells where these are few.

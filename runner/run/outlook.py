@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from runner.plain_text import length, plural, visible
 from runner.plan.plan import Cell, Skip
 from runner.run import begin, budget, progress
 from runner.run.begin import Prospect
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job, Span
 from runner.terminal import columns, folded, print_table
+from runner.text import length, plural, visible
 
 # The words before the name of an image that runs instead.
 _TWIN = "; its CPU twin "

@@ -10,13 +10,13 @@ import numpy as np
 
 from runner.admission.renew import renew
 from runner.errors import UserError
-from runner.plain_text import in_a_line, plural
 from runner.results import store
 from runner.results.cells import USUAL_OUT, resume_command
 from runner.results.rows import floats, parts, rows_of
 from runner.run.begin import Prospect
 from runner.run.dispatch import Job
 from runner.run.progress import not_yet_run, plain, say
+from runner.text import in_a_line, plural
 
 OK, SOME_FAILED = 0, 1
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from reports.text import percent, plural
+from reports.wording import percent, plural
 from runner.catalog import cuda as cuda_releases
 from runner.verify.ceilings import Ceilings, best, is_machine_busy
 from runner.verify.references.clock_telemetry import Telemetry

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from reports.answers.health import CellHealth, Confidence, FleetHealth, GpuHealth, Health, NodeHealth, advice
-from reports.text import cell_name, listing
-from runner.plain_text import plural
+from reports.wording import cell_name, listing
+from runner.text import plural
 from runner.verify.causes import per_cent
 from runner.verify.fleet.map import racks as racks_of
 from runner.verify.fleet.peer_comparison import with_fleets

@@ -30,9 +30,9 @@ from typing import Literal
 
 import numpy as np
 
-from runner.plain_text import plural
 from runner.results.statistics import SEED, Array
 from runner.results.student import student_quantile
+from runner.text import plural
 from runner.verify.causes import per_cent
 from runner.verify.verdict import MARGINS
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bench import rules
 from reports.answers.export import escaped
-from reports.text import says_nothing, step_interval, too_wide, wide_ratio
-from runner.plain_text import number, plural, visible
+from reports.wording import says_nothing, step_interval, too_wide, wide_ratio
 from runner.results import parity
 from runner.terminal import folded, print_table
+from runner.text import number, plural, visible
 from runner.verify.causes import per_cent
 from runner.verify.fleet import map as rack_map
 from runner.verify.outliers import FALSE_ALARM, NAMED, FleetFinding

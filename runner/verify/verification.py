@@ -13,7 +13,6 @@ import numpy as np
 
 from runner.machine import lease
 from runner.machine.detect import detect
-from runner.plain_text import plural
 from runner.results.cells import MISSING, StoredCell, foreign_processes, middle, not_yet_run
 from runner.results.rank.blocks import Scatter
 from runner.results.statistics import Array, Estimate, of_kind
@@ -25,6 +24,7 @@ from runner.run.execution import execute, interruptible
 from runner.run.options import Options, UsageError
 from runner.run.progress import announce, say
 from runner.run.schedule import slot_of
+from runner.text import plural
 from runner.verify.causes import Case, Cause, causes, per_cent
 from runner.verify.ceilings import CeilingsError, best, is_machine_busy, measure
 from runner.verify.load import load_each

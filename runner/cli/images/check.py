@@ -11,7 +11,7 @@ from runner.cli.images import SomeNames, chosen
 from runner.cli.shared import note
 from runner.images import consistency as rules
 from runner.images import generated_files
-from runner.plain_text import plural
+from runner.text import plural
 
 
 def check(

@@ -10,8 +10,8 @@ from runner.catalog.images import Image
 from runner.cli.images import chosen
 from runner.cli.images.show import facts
 from runner.cli.shared import PLAIN, TextOrJson, print_json
-from runner.plain_text import plural
 from runner.terminal import folded, print_table
+from runner.text import plural
 
 app = typer.Typer(**PLAIN)
 

@@ -15,7 +15,7 @@ from runner.errors import UserError
 from runner.images.docker_client import connect
 from runner.images.recipe import recipe
 from runner.images.transfer import registry
-from runner.plain_text import plural
+from runner.text import plural
 
 
 def prune(

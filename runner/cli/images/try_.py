@@ -18,7 +18,7 @@ from runner.engines.base import EngineError, Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.errors import UserError
 from runner.images.tried import Tried, offered, read_record, recorded, shortcomings, write_record
-from runner.plain_text import visible
+from runner.text import visible
 
 # A day, in seconds.
 _LONGEST_LIMIT = 86400

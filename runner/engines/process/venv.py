@@ -26,7 +26,7 @@ from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
 from runner.paths import cache_folder
-from runner.plain_text import plural
+from runner.text import plural
 
 if TYPE_CHECKING:
     from runner.catalog.images import Image

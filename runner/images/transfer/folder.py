@@ -25,8 +25,8 @@ from runner.errors import UserError, first_problem
 from runner.images.docker_client import DockerError, Listing, asking, find_image, find_images, patient
 from runner.images.transfer import saved_image
 from runner.images.transfer.registry import other_inputs
-from runner.plain_text import visible
 from runner.results import store
+from runner.text import visible
 
 if TYPE_CHECKING:
     from docker import DockerClient

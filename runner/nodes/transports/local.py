@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from runner.machine.devices import Machine
 from runner.nodes.transports import transport
 from runner.nodes.transports.transport import Node, Nodes, NodesError
-from runner.plain_text import plural
+from runner.text import plural
 
 
 class Local(Nodes):

@@ -13,8 +13,8 @@ from typing import Any
 
 from runner.nodes.transports import ray_actor, transport
 from runner.nodes.transports.transport import Node, NodesError
-from runner.plain_text import in_a_line, plural
 from runner.run.progress import say
+from runner.text import in_a_line, plural
 
 # An actor starts within seconds where its node is free.
 _START_SECONDS = 10.0

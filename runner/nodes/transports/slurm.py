@@ -19,8 +19,8 @@ from pathlib import Path
 from runner.nodes.transports import transport
 from runner.nodes.transports.transport import Node, Nodes, NodesError
 from runner.paths import find_program
-from runner.plain_text import in_a_line, length, plural
 from runner.run.progress import say
+from runner.text import in_a_line, length, plural
 
 _PROGRAMS = ("srun", "salloc", "scontrol", "sinfo", "squeue")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from runner.nodes.transports import transport
 from runner.nodes.transports.transport import Node, Nodes, NodesError
 from runner.paths import find_program
-from runner.plain_text import in_a_line, plural
 from runner.results.store import read_bytes
+from runner.text import in_a_line, plural
 
 _MOST_HOSTS = 10_000
 _MOST_HOSTS_BYTES = 1 << 20

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.errors import UserError
-from runner.plain_text import in_a_line
 from runner.results import parcel
 from runner.results.untrusted import UntrustedError, document
+from runner.text import in_a_line
 
 # The last character is the version of this layout.
 MAGIC = b"dlbench1"

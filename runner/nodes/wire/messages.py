@@ -15,9 +15,9 @@ from bench import rules
 from runner.errors import first_problem
 from runner.machine.devices import Cpu, Gpu, Refused
 from runner.nodes.wire.frames import Frame, FrameError
-from runner.plain_text import in_a_line
 from runner.plan.plan import Cell, Skip
 from runner.results.untrusted import Hash, Name, Text
+from runner.text import in_a_line
 
 # The version of these messages. Both sides must have the same.
 PROTOCOL = 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.errors import UserError
-from runner.plain_text import in_a_line
+from runner.text import in_a_line
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from runner.plain_text import plural, visible
+from runner.text import plural, visible
 from runner.verify.outliers import FleetFinding
 
 WIDTH = 80

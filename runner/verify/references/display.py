@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.plain_text import in_a_line, number
 from runner.results.statistics import of_kind, step_estimate
 from runner.results.steadiness import level_shift, widened
 from runner.terminal import print_table
+from runner.text import in_a_line, number
 from runner.verify.references.comparability import reference_for
 from runner.verify.references.measured import Measured, read_runs
 from runner.verify.references.published import (

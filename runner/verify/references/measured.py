@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.plain_text import in_a_line, plural
 from runner.results import cells, parity, store
 from runner.results.cells import StoredCell
 from runner.results.rank.levels import levelled_run
 from runner.results.rows import Place, by_repeat, parts, rows_of
 from runner.results.statistics import Array
+from runner.text import in_a_line, plural
 from runner.verify.ceilings import Ceilings, CeilingsError, parse
 from runner.verify.references.clock_telemetry import Telemetry, summarise
 from runner.verify.references.comparability import IDENTITY, excuses, same_device

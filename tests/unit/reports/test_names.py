@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reports.text import cell_name, device_name, framework_name, gpu_name
-from runner.plain_text import visible
+from reports.wording import cell_name, device_name, framework_name, gpu_name
+from runner.text import visible
 
 
 @pytest.mark.parametrize(

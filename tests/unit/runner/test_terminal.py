@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from reports.text import cell_name
+from reports.wording import cell_name
 from runner.catalog.images import load_catalog
 from runner.catalog.workloads import load_workloads
 from runner.cli.main import app

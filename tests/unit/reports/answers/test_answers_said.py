@@ -12,7 +12,7 @@ from reports.data.model import Tables
 from reports.page import markdown_report
 from reports.page.drawing import Axis, Picture
 from reports.page.render import page
-from reports.text import device_name
+from reports.wording import device_name
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import whole
 

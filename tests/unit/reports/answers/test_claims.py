@@ -16,7 +16,7 @@ from reports.answers.contrast import Side, contrasts
 from reports.answers.health import NOT_JUDGED
 from reports.data.groups import workloads
 from reports.data.model import Group, MeasuredCell, Tables
-from reports.text import between_ratios, bound
+from reports.wording import between_ratios, bound
 from runner.results.statistics import Estimate
 from tests.fixtures import measured, regimes, worlds
 from tests.fixtures.regimes import Regime

@@ -21,7 +21,7 @@ from reports.data.groups import workloads
 from reports.data.model import MeasuredCell, Ranked, Repeat, StoredRun, Tables
 from reports.page import markdown_report, results
 from reports.page.page import Entry
-from reports.text import framework_name, number
+from reports.wording import framework_name, number
 from runner.results import steadiness
 from runner.results.rank.ranking import MARGIN, within
 from runner.results.statistics import Array, step_estimate

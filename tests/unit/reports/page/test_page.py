@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jinja2 import Environment, nodes
 
-from reports import text
+from reports import wording
 from reports.answers.health import Health
 from reports.data import tables
 from reports.data.costs import COSTS
@@ -84,8 +84,8 @@ def test_a_measurement_begins_with_its_figures_and_ends_with_its_digests(tmp_pat
     assert heads[-5:] == ["Image digest", "Lock sha256", "Code sha256", "bench sha256", "Data"]
     environment = html_of(tables.load([synthetic.make_run(tmp_path / "venv", everywhere={"engine": "venv"})]))
     assert "<dt>Environment digest</dt>" in environment, "the engine venv has no image"
-    assert text.duration(cell.step.value) in fields[0][1]
-    assert f"({text.step_interval(cell.step)})" in fields[0][1]
+    assert wording.duration(cell.step.value) in fields[0][1]
+    assert f"({wording.step_interval(cell.step)})" in fields[0][1]
     assert fields[2][1].startswith("2 of ")
     assert "× the fastest (" in fields[2][1]
 

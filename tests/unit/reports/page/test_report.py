@@ -19,13 +19,13 @@ import pytest
 
 import reports.page.render
 from bench import rules
-from reports import specifications, text
+from reports import specifications, wording
 from reports.data import tables
 from reports.page import plots, results, signs
 from reports.page.assembly import page_of
 from reports.page.drawing import Axis, Picture
-from runner.plain_text import visible
 from runner.results.store import TABLES, RunStore, StoreError
+from runner.text import visible
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import Mark, charts, picture, pictures, samples, unpacked, whole
 
@@ -299,7 +299,7 @@ def test_the_picture_and_the_table_of_results_have_the_same_start_up_without_dat
     cell = group.cells[0]
     total = results.start_up(cell)
     assert total == pytest.approx(cell.phases["import"] + cell.phases["build"] + (cell.first_step_seconds or 0))
-    assert f"{cell.label}: {text.duration(total)}" in chart.words
+    assert f"{cell.label}: {wording.duration(total)}" in chart.words
     assert cell.phases["parity"] > 0
 
 
@@ -426,13 +426,13 @@ def test_six_cells_are_rendered_in_a_moment(tmp_path: Path) -> None:
     ],
 )
 def test_durations_are_said_in_the_unit_that_fits(value: float | None, shown: str) -> None:
-    assert text.duration(value) in (shown, "0\u00a0µs" if value == 0 else shown)
+    assert wording.duration(value) in (shown, "0\u00a0µs" if value == 0 else shown)
 
 
 def test_large_and_small_numbers_stay_readable() -> None:
-    assert text.number(1234567.0) == "1\u2009230\u2009000"
-    assert text.number(1.04e-7, 2) == "1.0 · 10⁻⁷"
-    assert text.number(float("nan")) == "–"
+    assert wording.number(1234567.0) == "1\u2009230\u2009000"
+    assert wording.number(1.04e-7, 2) == "1.0 · 10⁻⁷"
+    assert wording.number(float("nan")) == "–"
 
 
 def test_the_page_says_once_what_runner_is_in_its_commands(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_the_report_imports_of_the_runner_its_results_and_of_the_bench_its_facts
         "runner",
         "runner.errors",
         "runner.paths",
-        "runner.plain_text",
+        "runner.text",
         "runner.trees",
     }
 

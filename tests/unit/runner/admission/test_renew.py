@@ -297,7 +297,7 @@ def test_everything_that_decides_a_row_is_in_the_digest_of_the_rules() -> None:
         "runner",
         "runner.errors",
         "runner.paths",
-        "runner.plain_text",
+        "runner.text",
         "runner.trees",
         "runner.plan",
         "runner.version",

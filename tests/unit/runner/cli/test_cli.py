@@ -24,8 +24,8 @@ from reports.answers import left as of_runs
 from reports.data import tables
 from runner.catalog.images import PROJECT
 from runner.machine import lease
-from runner.plain_text import length
 from runner.results import store
+from runner.text import length
 from tests.fixtures.commands import runner
 from tests.fixtures.pages import whole
 from tests.fixtures.waiting import wait_for

@@ -10,12 +10,12 @@ import pytest
 
 from runner.catalog.names import PresetName
 from runner.catalog.workloads import load_workloads
-from runner.plain_text import plural
 from runner.plan.plan import Plan, Skip
 from runner.run import outlook
 from runner.run.begin import Prospect
 from runner.run.dispatch import Job
 from runner.run.options import Options
+from runner.text import plural
 from tests.fixtures.plans import CPU, make_cell
 
 

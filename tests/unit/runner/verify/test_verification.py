@@ -20,11 +20,11 @@ from runner.cli.main import app
 from runner.engines.base import Slot
 from runner.machine import lease
 from runner.machine.devices import Cpu, Gpu, Machine
-from runner.plain_text import number
 from runner.results.statistics import fewest_windows, ratio_estimate
 from runner.results.store import RunStore
 from runner.run.dispatch import places
 from runner.run.schedule import slot_of
+from runner.text import number
 from runner.verify import output as verify_output
 from runner.verify import verification
 from runner.verify.ceilings import CeilingsError

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from reports.specifications import titles
-from runner.plain_text import number as number
-from runner.plain_text import plural as plural
 from runner.results.statistics import Estimate
+from runner.text import number as number
+from runner.text import plural as plural
 
 LONGEST_LOG = 6000  # of a log's end
 FARTHEST = 3.0  # times the median: an interval of two repeats that ends farther away only says that they are two
