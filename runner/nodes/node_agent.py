@@ -30,10 +30,9 @@ from runner.results import parcel as parcels
 from runner.results import store
 from runner.results.parcel import Parcel
 from runner.run import begin
-from runner.run.attempt import AttemptContext
 from runner.run.begin import Prospect
 from runner.run.dispatch import Job, Place, places
-from runner.run.execution import interruptible, limits_of, profiled
+from runner.run.execution import attempt_context, interruptible
 from runner.run.options import Options, stored_options
 from runner.run.schedule import CellRunner, Outcome
 from runner.text import in_a_line
@@ -164,9 +163,9 @@ class Agent:
             stack.callback(self._spool.close)
             monitor = stack.enter_context(telemetry.Monitor())
             run = store.RunStore(stack.enter_context(self._spool.scratch()) / order.run)
-            self._cells = CellRunner(
-                self._site(prospect, run, monitor), prospect.machine, _Observer(self), lambda _: 0.0
-            )
+            code = identity.code_digests({(cell.framework, cell.workload) for cell in prospect.plan.cells})
+            context = attempt_context(prospect, run, monitor, dict(code), self._keep)
+            self._cells = CellRunner(context, prospect.machine, _Observer(self), lambda _: 0.0)
             self._cells.refuse = self._refuse
             prospect.engine.sweep()
             spooled = list(self._spool.parcels())
@@ -242,20 +241,6 @@ class Agent:
             )
         )
         return prospect
-
-    def _site(self, prospect: Prospect, run: store.RunStore, monitor: telemetry.Monitor) -> AttemptContext:
-        pairs = {(cell.framework, cell.workload) for cell in prospect.plan.cells}
-        options = prospect.options
-        return AttemptContext(
-            engine=prospect.engine,
-            run=run,
-            limits=limits_of(options),
-            data=options.data.resolve() if options.data else None,
-            monitor=monitor,
-            profiled=profiled(prospect),
-            code=dict(identity.code_digests(pairs)),
-            keep=self._keep,
-        )
 
     def _prepare(self, cells: CellRunner, prospect: Prospect, name: str) -> None:
         if name not in prospect.images:

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -20,6 +20,7 @@ from runner.engines.base import ReadyImage
 from runner.machine import clocks, lease, nvml, telemetry, telemetry_gpu
 from runner.plan.durations import Preparation
 from runner.plan.plan import Cell
+from runner.results.parcel import Parcel
 from runner.results.store import RunStore
 from runner.run import progress, summary
 from runner.run.attempt import AttemptContext, Limits
@@ -72,7 +73,8 @@ def execute(
         boards = prospect.boards(jobs)
         stack.enter_context(lease.hold(prospect.leased(jobs), run.run_id, say, prospect.options.wait, ends_at))
         stack.enter_context(_clocks(prospect, run, boards))
-        site = _site(prospect, run, stack.enter_context(telemetry.Monitor()))
+        monitor = stack.enter_context(telemetry.Monitor())
+        site = attempt_context(prospect, run, monitor, planned_code(run))
         cool_down = prospect.options.cool_down and boards
         sampler = telemetry_gpu.GpuSampler(stack.enter_context(nvml.session())) if cool_down else None
         observer = stack.enter_context(progress.observer(prospect, jobs, ends_at))
@@ -191,7 +193,14 @@ def clear_up(run: RunStore) -> None:
     run.write_manifest(manifest)
 
 
-def _site(prospect: Prospect, run: RunStore, monitor: telemetry.Monitor) -> AttemptContext:
+def attempt_context(
+    prospect: Prospect,
+    run: RunStore,
+    monitor: telemetry.Monitor,
+    code: Mapping[tuple[str, str], str],
+    keep: Callable[[Job, Parcel], None] | None = None,
+) -> AttemptContext:
+    """The context that all attempts of a run on this machine share; `code` and `keep` as in AttemptContext."""
     options = prospect.options
     return AttemptContext(
         engine=prospect.engine,
@@ -200,7 +209,8 @@ def _site(prospect: Prospect, run: RunStore, monitor: telemetry.Monitor) -> Atte
         data=options.data.resolve() if options.data else None,
         monitor=monitor,
         profiled=profiled(prospect),
-        code=planned_code(run),
+        code=code,
+        keep=keep,
     )
 
 

@@ -194,8 +194,7 @@ def _sessions(cells: Sequence[Sequence[Sequence[Array]]], between: Sequence[Scat
     """How far sessions differ beyond what their repeats explain, from all sides that have several.
 
     The means of few repeats that differ much say little about sessions. So a side counts as far as the prior exceeds what its repeats do
-    to a session's mean, and the missing part of its observations is taken to be as the prior says. All cells share their sessions, so
-    more cells are no more observations: they only see these better.
+    to a session's mean. All cells share their sessions, so more cells are no more observations: they only see these better.
     """
     excess, degrees, of_repeats = [], [], []
     for sides, scatter in zip(cells, between, strict=True):
@@ -210,9 +209,11 @@ def _sessions(cells: Sequence[Sequence[Sequence[Array]]], between: Sequence[Scat
     shares /= shares.sum()
     squares, degree, noise = (float(shares @ values) for values in (excess, degrees, of_repeats))
     known = prior**4 / (prior**4 + (2 * prior**2 * noise + noise**2) * float(shares @ shares))
-    assumed = (1 - known) * degree
-    scatter = moderated_scatter(prior, known * max(0.0, squares) + assumed * prior**2, degree)
-    return replace(scatter, freedom=scatter.freedom - assumed, observed=known * degree)
+    squares, observed = known * max(0.0, squares), known * degree
+    # Little evidence cannot contradict the prior: only for that its missing part is taken to be as the prior says.
+    weight = moderated_scatter(prior, squares + (degree - observed) * prior**2, degree).freedom - degree
+    freedom = weight + observed
+    return Scatter(math.sqrt((weight * prior**2 + squares) / freedom), freedom, observed)
 
 
 def _share_of_repeats(side: Sequence[Session]) -> float:

@@ -122,14 +122,7 @@ def test_a_copy_is_read_without_being_judged_and_a_read_only_one_has_its_tables_
     renew(copy)
     assert len(admitted) == 3
     shutil.rmtree(copy.folder / "tables")
-    write = derived.replace_bytes
-
-    def only_elsewhere(path: Path, data: bytes) -> None:
-        if copy.folder in path.parents:
-            raise PermissionError(13, "Permission denied", str(path))
-        write(path, data)
-
-    monkeypatch.setattr(derived, "replace_bytes", only_elsewhere)
+    stored.forbid_tables_in(copy.folder, monkeypatch)
     for _ in range(2):
         renew(copy)
     assert len(admitted) == 6, "the tables in the cache are used again"
@@ -326,14 +319,7 @@ def test_nothing_is_written_through_a_link_of_a_run_and_a_pipe_holds_nobody_up(r
 def test_of_two_places_the_tables_of_most_parcels_are_read(run: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     renew(run)
     (run.folder / "repeats" / f"{CELL.id}.r4.parcel").write_bytes(encode(parcel_of(CELL, 4)))
-    write = derived.replace_bytes
-
-    def only_elsewhere(path: Path, data: bytes) -> None:
-        if run.folder in path.parents:
-            raise PermissionError(13, "Permission denied", str(path))
-        write(path, data)
-
-    monkeypatch.setattr(derived, "replace_bytes", only_elsewhere)
+    stored.forbid_tables_in(run.folder, monkeypatch)
     renew(run)
     assert len(store.read([run.folder], "cells")) == 4
 

@@ -145,14 +145,7 @@ def test_the_key_is_one_for_all_processes_and_nobody_else_reads_it(tmp_path: Pat
 def test_tables_of_a_folder_that_cannot_be_written_lie_in_the_cache(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = store.read([run], "samples")
     shutil.rmtree(run / "tables")
-    write = derived.replace_bytes
-
-    def only_elsewhere(path: Path, data: bytes) -> None:
-        if run in path.parents:
-            raise PermissionError(13, "Permission denied", str(path))
-        write(path, data)
-
-    monkeypatch.setattr(derived, "replace_bytes", only_elsewhere)
+    stored.forbid_tables_in(run, monkeypatch)
     one = synthetic.ended(synthetic.cell("jax-0.10.2-cpu", "gru-imdb"), 1, 8)
     for parcel in (run / "repeats").iterdir():
         parcel.unlink()
