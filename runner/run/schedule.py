@@ -7,6 +7,7 @@ and after the engine is back where that went down.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,8 +36,10 @@ _ENGINE_SECONDS = 180.0
 _PATIENCE_SECONDS = 2.0
 _ANSWER_SECONDS = 1.5
 
-# A cell is not tried more often than this when the engine goes down under it.
+# A cell is not tried more often than this when the engine goes down under it. An engine that goes down answers for a while, and refuses
+# cells meanwhile: all that it refuses one cell within this time is one outage.
 _ATTEMPTS = 3
+_OUTAGE_SECONDS = 60.0
 
 # A GPU is cool again when it is at most so many degrees warmer than at the start of the run. No cell waits longer than this.
 _COOL_CELSIUS = 3.0
@@ -171,7 +174,8 @@ class CellRunner:
     hung: bool = False
     _active: dict[Job, Attempt] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
-    _tries: dict[Job, int] = field(default_factory=dict)
+    # How many outages a job has met, and when the last of them began.
+    _outages: dict[Job, tuple[int, float]] = field(default_factory=dict)
     _start_celsius: dict[str, float] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -316,9 +320,13 @@ class CellRunner:
         """True if the job is tried again, because it was not to blame. Otherwise its row says what happened."""
         job = attempt.job
         if isinstance(error, EngineGoneError) and not self._stopped.is_set():
+            met, began = self._outages.get(job, (0, -math.inf))
+            if (now := time.monotonic()) - began > _OUTAGE_SECONDS:
+                met, began = met + 1, now
+            self._outages[job] = met, began
+            self._stopped.wait(1.0)
             self._wait_for_engine(str(error))
-            self._tries[job] = self._tries.get(job, 1) + 1
-            if self._tries[job] <= _ATTEMPTS:
+            if met < _ATTEMPTS:
                 return True
         elif attempt.boards and (lost := lost_board(attempt.boards)):
             attempt.lost = lost

@@ -47,8 +47,9 @@ def test_an_engine_that_goes_and_comes_back_costs_no_cell(site: Callable[..., At
 
 
 def test_a_cell_that_every_restart_cuts_off_is_not_tried_for_ever(
-    site: Callable[..., AttemptContext], tmp_path: Path
+    site: Callable[..., AttemptContext], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("runner.run.schedule._OUTAGE_SECONDS", 0)
     here = site(REPLAY)
     engine: Any = here.engine
 
@@ -63,6 +64,23 @@ def test_a_cell_that_every_restart_cuts_off_is_not_tried_for_ever(
     assert [outcome.status for outcome in running.outcomes] == ["failed"]
     assert engine.starts == 3
     assert row_of(tmp_path)["error_kind"] == "engine"
+
+
+def test_an_engine_that_answers_while_it_goes_down_costs_no_cell(site: Callable[..., AttemptContext]) -> None:
+    here = site(REPLAY)
+    engine: Any = here.engine
+    start, refused = engine.start, iter(range(4))
+
+    def refuses(*given: Any) -> LocalRunning:
+        if next(refused, None) is not None:
+            raise EngineGoneError("the connection was refused")
+        started: LocalRunning = start(*given)
+        return started
+
+    engine.start = refuses
+    running = matrix(here)
+    running.run_jobs([Job(CELL, 1)], prepared(here))
+    assert [outcome.status for outcome in running.outcomes] == ["ok"]
 
 
 def test_a_container_that_cannot_be_swept_says_nothing_of_an_engine_that_answers(
