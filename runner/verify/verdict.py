@@ -307,6 +307,11 @@ def narrows(ratio: Ratio, repeats: int) -> bool:
     return repeats > ratio.measured_repeats and reach_of(_with_repeats(ratio, repeats)) <= 0.9 * now
 
 
+def beyond_doubt(ratio: Ratio, margin: float) -> bool:
+    """True if the ratio would be above the margin with an interval of twice the width, too."""
+    return ratio.low**2 / ratio.value > 1 + margin
+
+
 def _with_repeats(ratio: Ratio, count: int) -> tuple[VariancePart, VariancePart]:
     """The parts of the variance if the one session that was measured had so many repeats."""
     share = _share(count) - _share(ratio.measured_repeats)

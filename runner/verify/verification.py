@@ -41,6 +41,7 @@ from runner.verify.verdict import (
     CellVerdict,
     Ratio,
     Sides,
+    beyond_doubt,
     excused,
     exit_code,
     meaning,
@@ -248,11 +249,12 @@ def repeats_wanted(verification: Verification, most: int) -> dict[str, int]:
     """How many repeats each cell gets that is not yet sure and whose interval they would make narrower, by the cell's id.
 
     An open cell gets `most`, and one whose ratio is beyond the margin TO_ACCUSE times as many. A cell that is slow gets these as well:
-    a second look that only open cells had would make healthy cells slow more often.
+    a second look that only open cells had would make healthy cells slow more often. It gets none where an interval of twice the width
+    would lie beyond the margin as well: chance does not reach so far, and each further repeat would be a slow one.
     """
     wanted: dict[str, int] = {}
     for one in verification.findings:
-        if one.ratio and one.kind in ("open", "slow"):
+        if one.ratio and one.kind in ("open", "slow") and not beyond_doubt(one.ratio, one.margin):
             repeats = most * TO_ACCUSE if one.ratio.value > 1 + one.margin else most
             if narrows(one.ratio, repeats):
                 wanted[one.cell_id] = repeats

@@ -138,15 +138,17 @@ def verified(
     )
 
 
-def test_a_cell_that_looks_slow_is_measured_more_often_before_it_is_called_so_and_one_that_passes_is_not() -> None:
+def test_a_cell_that_looks_slow_is_measured_more_often_before_it_is_called_so_unless_it_passes_or_is_beyond_doubt() -> (
+    None
+):
     random = np.random.default_rng(1)
 
     def sides(level: float) -> Sides:
         return [REAL.repeats(random, math.log(level), REPEATS)], [REAL.repeats(random, 0.0, 3) for _ in range(5)]
 
-    verification = judged([sides(level) for level in (0.8, 1.6, 1.1)], "cpu")
+    verification = judged([sides(level) for level in (0.8, 1.25, 1.1, 4.0)], "cpu")
     kinds = [one.kind for one in verification.findings]
-    assert (kinds[0] in PASS, kinds[1:]) == (True, ["slow", "open"])
+    assert (kinds[0] in PASS, kinds[1:]) == (True, ["slow", "open", "slow"])
     assert repeats_wanted(verification, MOST_REPEATS) == {"1": 27, "2": 27}
 
 
