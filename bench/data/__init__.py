@@ -20,7 +20,7 @@ from bench import rules
 from bench.data import files
 from bench.errors import DataError
 
-__all__ = ["DataError", "Dataset", "default_cache", "load", "stays_in_files"]
+__all__ = ["DataError", "Dataset", "default_cache", "load", "problem", "stays_in_files"]
 
 # name: "cifar10", or "cifar10 (own files)" where the files are not the official ones but a SHA256SUMS vouches for them;
 # source: "files" | "generated"; sha256: of the observations and labels used, whatever file format they came in.
@@ -53,6 +53,19 @@ def load(name, folder, train_items, test_items, seed, cache=None):
     label = name + " (own files)" if origin == files.OWN else name
     source = "generated" if origin == files.GENERATED else "files"
     return Dataset(label, source, digest, kind.prepare(train_x), train_y, kind.prepare(test_x), test_y)
+
+
+def problem(name, folder):
+    """The sentence why the files of a data set cannot be read from a folder; None where they can. Pictures are listed and not opened."""
+    kind = _module(name)
+    try:
+        if stays_in_files(name):
+            kind.load(str(folder), 1, 2, 0, None)
+        else:
+            kind.find(folder)
+    except DataError as error:
+        return str(error)
+    return None
 
 
 def stays_in_files(name):

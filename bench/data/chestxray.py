@@ -1,7 +1,8 @@
 """NIH ChestX-ray14 (Wang et al. 2017): the table and the pictures, resized once to 264 x 264; and a stand-in in the same layout.
 
-A folder holds Data_Entry_2017.csv and, in it or in its `images`, the pictures that the table names. Patients are split by their number
-in order, as the published study did: 70 % train, 10 % validation, 20 % test of 30 805. A picture stays a file until a mini-batch needs it.
+A folder holds Data_Entry_2017.csv, or NIH's later table of other labels, Data_Entry_2017_v2020.csv, and, in it or in its `images`, the
+pictures that the table names. Patients are split by their number in order, as the published study did: 70 % train, 10 % validation, 20 %
+test of 30 805. A picture stays a file until a mini-batch needs it.
 
 The stand-in's findings are blobs: each of the 14 has its own place, size and grain, on lungs of random light and noise, so that a
 network of convolutions finds them and a linear one, to which light and place are confounded, finds less.
@@ -22,6 +23,7 @@ from bench.errors import DataError
 NAME = "chestxray"
 GENERATOR = 1
 TABLE = "Data_Entry_2017.csv"
+LATER_TABLE = "Data_Entry_2017_v2020.csv"
 COLUMNS = ("Image Index", "Finding Labels", "Patient ID")
 FINDINGS = (
     "Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Effusion", "Emphysema", "Fibrosis", "Hernia", "Infiltration", "Mass",
@@ -44,10 +46,13 @@ def load(folder, train_items, test_items, seed, cache):
     if folder is None:
         folder = files.stand_in(cache, NAME, GENERATOR, seed, train_items, test_items, write_stand_in)
     folder = str(folder)
-    rows = read_table(os.path.join(folder, TABLE))
+    table = LATER_TABLE if os.path.isfile(os.path.join(folder, LATER_TABLE)) else TABLE
+    if table == LATER_TABLE and os.path.isfile(os.path.join(folder, TABLE)):
+        raise DataError("%s holds %s and %s, whose labels differ: leave one of them" % (folder, TABLE, LATER_TABLE))
+    rows = read_table(os.path.join(folder, table))
     validation_items = test_items // 2
     parts = [
-        _part(folder, rows, *limits)
+        _part(folder, table, rows, *limits)
         for limits in (
             (1, TRAIN, train_items),
             (TRAIN + 1, TRAIN + VALIDATION, validation_items),
@@ -58,19 +63,21 @@ def load(folder, train_items, test_items, seed, cache):
         if not part.pictures:
             raise DataError(
                 "%s: Patient ID: no patient is of the %s part; use the whole table"
-                % (os.path.join(folder, TABLE), what)
+                % (os.path.join(folder, table), what)
             )
     source = "generated" if os.path.exists(os.path.join(folder, files.MARKER)) else "files"
     few = source == "generated" and train_items > MOST_PICTURES
+    name = NAME + (" (labels of 2020)" if table == LATER_TABLE else "")
     return Pictures(
-        NAME + (" (%d pictures again and again)" % MOST_PICTURES if few else ""), source, _digest(parts), *parts
+        name + (" (%d pictures again and again)" % MOST_PICTURES if few else ""), source, _digest(parts), *parts
     )
 
 
 def read_table(path):
     """[(line, picture, patient, labels)] of the table, in its order. Raises DataError, naming line, field and fix."""
     if not os.path.isfile(path):
-        raise DataError("%s is missing: put NIH's table there, beside the folder `images`" % path)
+        held = files.held(os.path.dirname(path))
+        raise DataError("%s is missing (%s): put NIH's table there, beside the folder `images`" % (path, held))
     try:
         reader = csv.DictReader(io.StringIO(files.read_bytes(path).decode("utf-8-sig")), strict=True)
         missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
@@ -102,7 +109,7 @@ def _row(path, line, row):
     return line, picture, number, labels
 
 
-def _part(folder, rows, first, last, items):
+def _part(folder, table, rows, first, last, items):
     chosen = spaced(items, [row for row in rows if first <= row[2] <= last])
     pictures = []
     for line, picture, _, _ in chosen:
@@ -110,7 +117,7 @@ def _part(folder, rows, first, last, items):
         path = next((path for path in paths if os.path.isfile(path)), None)
         if path is None:
             message = "%s is missing, which line %d of %s names: put the pictures there, and %s"
-            raise DataError(message % (paths[0], line, TABLE, RESIZE))
+            raise DataError(message % (paths[0], line, table, RESIZE))
         pictures.append(path)
     labels = np.array([row[3] for row in chosen], np.float32).reshape(-1, len(FINDINGS))
     return Part(pictures, labels, read_picture, STORED)

@@ -53,7 +53,8 @@ def find(folder):
     if not os.path.isdir(folder):
         raise DataError("%s is not a folder: name the one that holds cifar-10-batches-py" % folder)
     for sub, official, archive in VERSIONS:
-        for at in (folder, os.path.join(folder, sub)):
+        # Keras 3 unpacks the archive into a folder of its own.
+        for at in (folder, os.path.join(folder, sub), os.path.join(folder, sub + "-target", sub)):
             if any(os.path.exists(os.path.join(at, name)) for name in official):
                 return (at, sorted(official)), files.vouch(at, official, "md5", archive)
     for _, _, archive in VERSIONS:
@@ -61,10 +62,8 @@ def find(folder):
             raise DataError(
                 "%s is still packed: run `tar -xzf %s` in %s" % (os.path.join(folder, archive), archive, folder)
             )
-    message = (
-        "%s holds no CIFAR-10 (data_batch_1 … test_batch, or the same with .bin): unpack cifar-10-python.tar.gz there"
-    )
-    raise DataError(message % folder)
+    message = "%s holds no CIFAR-10 (data_batch_1 … test_batch, or the same with .bin); %s: unpack cifar-10-python.tar.gz there"
+    raise DataError(message % (folder, files.held(folder)))
 
 
 def read(located):

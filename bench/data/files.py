@@ -44,6 +44,16 @@ def read_bytes(path):
         raise DataError("%s cannot be read (%s): make it readable, or name another folder" % (path, error.strerror))
 
 
+def held(folder):
+    """A clause of what lies in a folder, for the error of a file that does not: at most six names of 40 characters each."""
+    try:
+        names = sorted(name[:40] for name in os.listdir(folder) if not name.startswith("."))
+    except (IOError, OSError):
+        names = []
+    more = " and %d more" % (len(names) - 6) if len(names) > 6 else ""
+    return "it holds %s%s" % (", ".join(names[:6]), more) if names else "it is empty"
+
+
 def vouch(folder, official, algorithm, source):
     """How the files of `folder` are known: OFFICIAL, GENERATED or OWN.
 
@@ -52,7 +62,9 @@ def vouch(folder, official, algorithm, source):
     """
     for name in sorted(official):
         if not os.path.isfile(os.path.join(folder, name)):
-            raise DataError("%s is missing in %s: unpack %s there again" % (name, folder, source))
+            if os.path.isdir(os.path.join(folder, name)):
+                raise DataError("%s is a folder in %s: move the file that lies in it there instead" % (name, folder))
+            raise DataError("%s is missing in %s (%s): unpack %s there again" % (name, folder, held(folder), source))
     for list_name, origin, reader in ((MARKER, GENERATED, _marker_sums), (SUMS, OWN, _sums)):
         path = os.path.join(folder, list_name)
         if os.path.exists(path):
@@ -86,11 +98,12 @@ def _marker_sums(path):
 
 def _sums(path):
     sums = {}
-    for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").splitlines(), 1):
+    for number, line in enumerate(read_bytes(path).decode("utf-8-sig", "replace").splitlines(), 1):
         digest, _, name = line.strip().partition(" ")
         if line.strip() and (len(digest) != 64 or not name):
             raise DataError("%s, line %d, is not `<sha256>  <file>`: make it with sha256sum" % (path, number))
-        sums[name.strip().lstrip("*")] = digest.lower()
+        name = name.strip().lstrip("*")
+        sums[name[2:] if name.startswith("./") else name] = digest.lower()
     return sums
 
 

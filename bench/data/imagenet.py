@@ -54,8 +54,14 @@ def _of_folder(folder, train_items, test_items):
     parts = []
     for what, listed, items in ((TRAIN, train, train_items), (TEST, test, test_items)):
         if not listed:
-            message = "%s has no pictures (%s): fill it, or name another folder"
-            raise DataError(message % (os.path.join(folder, what), ", ".join(SUFFIXES)))
+            at = os.path.join(folder, what)
+            if os.path.isdir(at) and any(name.lower().endswith(SUFFIXES) for name in _names(at)):
+                message = (
+                    "%s has its pictures in no folder of a class (%s): move each into the folder of its class, as in %s"
+                )
+                raise DataError(message % (at, files.held(at), os.path.join(folder, TRAIN)))
+            message = "%s has no pictures (%s) in folders of their classes; %s: fill it, or name another folder"
+            raise DataError(message % (at, ", ".join(SUFFIXES), files.held(at)))
         if len(listed) > MOST_PICTURES:
             raise DataError(
                 "%s has more than %d pictures: this is not ImageNet; name another folder" % (folder, MOST_PICTURES)
@@ -122,13 +128,13 @@ def _classes(at):
             "%s is missing: put ImageNet's classes there, a folder each, or shards %s-*.tar and %s-*.tar beside it"
         )
         raise DataError(message % (at, TRAIN, TEST))
-    return [name for name in _names(at) if not name.startswith(".") and os.path.isdir(os.path.join(at, name))]
+    return [name for name in _names(at) if os.path.isdir(os.path.join(at, name))]
 
 
 def _names(at):
-    """The names in a folder, sorted."""
+    """The names in a folder, sorted; without hidden ones, such as the `._NAME` that a Mac leaves beside NAME."""
     try:
-        return sorted(os.listdir(at))
+        return sorted(name for name in os.listdir(at) if not name.startswith("."))
     except (IOError, OSError) as error:
         raise DataError("%s cannot be read (%s): name the folder that ImageNet lies in" % (at, error.strerror))
 
@@ -161,6 +167,8 @@ def read_shard(path):
             for member in iter(tar.next, None):
                 tar.members = []  # it would keep them all
                 key, suffix = os.path.splitext(member.name)
+                if os.path.basename(key).startswith("._"):
+                    continue
                 if not member.isreg() or member.issparse():
                     if not member.isdir():
                         raise wrong(member.name, "is no plain file")

@@ -37,7 +37,7 @@ def find(folder):
     folder = str(folder)
     path = folder if os.path.isfile(folder) else os.path.join(folder, FILE)
     if not os.path.isfile(path):
-        raise DataError("%s is missing: put Keras' imdb.npz there" % path)
+        raise DataError("%s is missing (%s): put Keras' imdb.npz there" % (path, files.held(folder)))
     if os.path.basename(path) != FILE:
         raise DataError("%s is not called imdb.npz: name the folder that holds Keras' imdb.npz" % path)
     return path, files.vouch(os.path.dirname(path) or ".", OFFICIAL, "sha256", "Keras' imdb.npz")

@@ -59,12 +59,23 @@ def find(folder):
     for ending, official in VERSIONS:
         for at in (os.path.join(folder, sub) for sub in FOLDERS):
             present = [name for name in TRAIN + TEST if os.path.exists(os.path.join(at, name + ending))]
+            dotted = _dotted(at, ending)
+            if dotted:
+                raise DataError(
+                    "%s: MNIST's files are called so with `-` instead of `.`: rename it and the others" % dotted
+                )
             if present:
                 tested = any(name in present for name in TEST)
                 sums = {name + ending: official[name + ending] for name in TRAIN + (TEST if tested else ())}
                 return (at, ending, tested), files.vouch(at, sums, "md5", "MNIST's four files")
-    message = "%s holds no MNIST (%s and %s, or the same with .gz): put MNIST's four files there"
-    raise DataError(message % ((folder,) + TRAIN))
+    message = "%s holds no MNIST (%s and %s, or the same with .gz); %s: put MNIST's four files there"
+    raise DataError(message % ((folder,) + TRAIN + (files.held(folder),)))
+
+
+def _dotted(folder, ending):
+    """The path of a file that has a dot in its name where MNIST's own has a hyphen, as some archives unpack it; None without one."""
+    paths = (os.path.join(folder, name.replace("-idx", ".idx") + ending) for name in TRAIN + TEST)
+    return next((path for path in paths if os.path.exists(path)), None)
 
 
 def read(located):

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from bench import rules
+from runner.catalog.workloads import load_workloads
 from runner.plan.plan import Cell, Skip
 from runner.run import begin, budget, progress
 from runner.run.begin import Prospect
@@ -66,10 +68,26 @@ def print_plan(
         # A cell of which a repeat other than the first is left has been begun.
         begun = {job.cell.id for job in jobs} - {job.cell.id for job in jobs if job.repeat == 1}
         _print(progress.limit(held, minutes or 0.0, begun, prospect.options.repeats is None))
+    for name, problem in data_sets(prospect).items():
+        _print(
+            f"{prospect.options.data}: {name}: " + (f"cells that read it will fail: {problem}" if problem else "found")
+        )
     for refused in prospect.machine.refused:
         _print(f"not used: {refused.reason}")
     for line in (*prospect.machine.notes, *likely_precisions(prospect.plan.skips), *reasons(prospect.plan.skips)):
         _print(line)
+
+
+def data_sets(prospect: Prospect) -> dict[str, str | None]:
+    """Each data set that cells would read from the folder of --data, and why they could not; empty without such a folder."""
+    if prospect.options.data is None:
+        return {}
+    from bench import data
+
+    workloads = load_workloads()
+    trained = [workloads[cell.workload] for cell in prospect.plan.cells if workloads[cell.workload].task == "train"]
+    names = sorted({workload.data for workload in trained} - {rules.RANDOM_IMAGES})
+    return {name: data.problem(name, prospect.options.data) for name in names}
 
 
 def _print(line: str) -> None:
@@ -87,6 +105,7 @@ def _document(prospect: Prospect, jobs: Sequence[Job], minutes: float | None, he
         ],
         "refused_gpus": [asdict(each) for each in prospect.machine.refused],
         "notes": list(prospect.machine.notes),
+        "data_sets": data_sets(prospect),
         "skipped": [asdict(skip) for skip in prospect.plan.skips],
         "repeats": prospect.repeats,
         "fetch_bytes": prospect.fetch_bytes(),

@@ -90,7 +90,7 @@ def test_a_bad_row_is_named_by_file_line_field_and_fix(tmp_path: Path, bad: str,
 
 
 def test_a_missing_table_column_picture_or_part_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is missing: put NIH's table there"):
+    with pytest.raises(DataError, match=r"is missing \(it is empty\): put NIH's table there"):
         load(str(tmp_path))
     folder = folder_of(tmp_path, [row("a.png"), row("b.png", patient=30000)], HEAD.replace("Patient ID", "Patient"))
     with pytest.raises(DataError, match="line 1: the column 'Patient ID' is missing"):
@@ -101,6 +101,15 @@ def test_a_missing_table_column_picture_or_part_is_told(tmp_path: Path) -> None:
         load(folder)
     (tmp_path / chestxray.TABLE).write_text("\n".join([HEAD, row("a.png")]))
     with pytest.raises(DataError, match="no patient is of the test part"):
+        load(folder)
+
+
+def test_nih_s_later_table_is_read_named_and_never_mixed_with_the_first(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, [row("a.png"), row("b.png", patient=30000)])
+    (tmp_path / chestxray.TABLE).rename(tmp_path / chestxray.LATER_TABLE)
+    assert load(folder).name == "chestxray (labels of 2020)"
+    (tmp_path / chestxray.TABLE).write_text("")
+    with pytest.raises(DataError, match="whose labels differ: leave one of them"):
         load(folder)
 
 

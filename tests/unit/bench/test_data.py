@@ -1,6 +1,7 @@
 """The data sets as the cells see them: what comes out, and whose files they are."""
 
 import multiprocessing
+import re
 
 import numpy as np
 import pytest
@@ -218,6 +219,22 @@ def test_a_limit_takes_evenly_spaced_items_so_that_a_sorted_file_keeps_its_class
             "train-labels-idx1-ubyte.gz is missing",
         ),
         ("mnist", lambda at: at.rmdir(), "not a folder"),
+        (
+            "mnist",
+            lambda at: (at / "t10k-labels.idx1-ubyte").write_text(""),
+            "idx1-ubyte: .* `-` instead of `.`: rename",
+        ),
+        (
+            "mnist",
+            lambda at: [(at / name).mkdir() for name in mnist.PLAIN],
+            "idx3-ubyte is a folder in .*: move the file",
+        ),
+        ("cifar10", lambda at: (at / "cifar-100-python").mkdir(), "; it holds cifar-100-python: unpack"),
+        (
+            "imdb",
+            lambda at: [(at / f"{n}").mkdir() for n in range(9)],
+            r"missing \(it holds 0, 1, .*, 5 and 3 more\): put",
+        ),
     ],
 )
 def test_a_folder_without_the_data_is_told_with_the_fix(tmp_path, name, prepare, words):
@@ -226,3 +243,15 @@ def test_a_folder_without_the_data_is_told_with_the_fix(tmp_path, name, prepare,
     prepare(at)
     with pytest.raises(data.DataError, match=words):
         data.load(name, at, 10, 10, 1, None)
+    assert re.search(words, data.problem(name, at))
+
+
+def test_cifar10_is_read_where_keras_unpacks_it_and_its_list_may_be_of_find_or_of_windows(images):
+    vouch(images)
+    sums = images / files.SUMS
+    sums.write_text("\ufeff" + sums.read_text().replace("  data", "  ./data"))
+    at = images.parent / "datasets" / "cifar-10-batches-py-target" / "cifar-10-batches-py"
+    at.parent.mkdir(parents=True)
+    images.rename(at)
+    assert data.problem("cifar10", at.parent.parent) is None
+    assert len(data.load("cifar10", at.parent.parent, 50, 10, 1, None).train_x) == 50

@@ -79,8 +79,18 @@ def test_a_missing_part_an_unknown_class_or_an_empty_part_is_told(tmp_path: Path
         load(str(tmp_path))
     (tmp_path / "val" / "bird").rename(tmp_path / "val" / "fish")
     (tmp_path / "val" / "fish" / "a.png").unlink()
-    with pytest.raises(DataError, match=r"val has no pictures"):
+    with pytest.raises(DataError, match=r"val has no pictures .* in folders of their classes; it holds fish"):
         load(str(tmp_path))
+    (tmp_path / "val" / "ILSVRC2012_val_00000001.JPEG").write_bytes(WHITE)
+    with pytest.raises(DataError, match=r"val has its pictures in no folder of a class .*: move each into"):
+        load(str(tmp_path))
+
+
+def test_hidden_files_that_a_mac_leaves_beside_pictures_are_passed_over(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "a", {"fish/a.png": WHITE, "fish/._a.png": b"", "._fish": b""}, {"fish/v.png": WHITE})
+    assert len(load(folder).train.pictures) == 1
+    shard = shard_of(tmp_path / "train-0.tar", {"x.png": WHITE, "._x.png": b"", "x.cls": b"3", "._x.cls": b""})
+    assert [label for _, label in imagenet.read_shard(str(shard))] == [3]
 
 
 def test_more_classes_than_the_network_tells_apart_are_refused(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def safetensors(values: dict[str, np.ndarray], **changes: Any) -> bytes:
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     blob = b""
     for name, value in values.items():
-        dtype = {"float32": "F32", "float16": "F16", "int64": "I64"}[value.dtype.name]
+        dtype = {"float32": "F32", "float16": "F16", "int64": "I64", "uint16": "BF16"}[value.dtype.name]
         header[name] = {"dtype": dtype, "shape": value.shape, "data_offsets": [len(blob), len(blob) + value.nbytes]}
         blob += value.tobytes()
     text = json.dumps(header | changes).encode()
@@ -106,7 +106,8 @@ def test_no_folder_and_no_file_mean_canonical_parameters(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (safetensors({"a": VALUES["a"]}), "b: missing"),
+        (safetensors({"a": VALUES["a"]}), "b: missing; the file must hold 2 tensors; it holds a"),
+        (safetensors({"module.a": VALUES["a"]}), r"a: missing; .*; module\.a is there: take the prefix off all names"),
         (safetensors(VALUES | {"a": np.zeros((3, 2), "float32")}), r"a: it is float32 \(3, 2\)"),
         (safetensors(VALUES | {"b": np.array([np.nan, 0], "float32")}), "b: .*finite"),
         (safetensors(VALUES)[:-3], "no readable safetensors"),
@@ -122,6 +123,19 @@ def test_a_bad_weight_file_is_told_with_its_tensor_and_the_fix(tmp_path: Path, c
     with pytest.raises(DataError, match=said) as caught:
         weights.read(str(path), SPECIFICATIONS)
     assert str(path) in str(caught.value)
+
+
+def test_bfloat16_is_read_as_the_numbers_that_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "w.safetensors").write_bytes(safetensors(VALUES | {"b": np.array([0x3F00, 0xBF80], "uint16")}))
+    np.testing.assert_array_equal(weights.read(str(tmp_path / "w.safetensors"), SPECIFICATIONS)["b"], [0.5, -1.0])
+
+
+def test_weights_in_another_program_s_format_are_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "resnet50-features.pth").write_bytes(b"")
+    with pytest.raises(DataError, match=r"features\.pth is not read: make resnet50-features\.safetensors of it"):
+        weights.find(str(tmp_path), "resnet50-features")
+    (tmp_path / "resnet50-features.npz").write_bytes(b"")
+    assert weights.find(str(tmp_path), "resnet50-features") == str(tmp_path / "resnet50-features.npz")
 
 
 def test_pickled_code_in_an_npz_is_not_run(tmp_path: Path) -> None:
