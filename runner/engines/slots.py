@@ -25,6 +25,13 @@ class Slot:
     memory_nodes: tuple[int, ...] = ()  # the NUMA nodes that its memory comes from; (): any
     # After so long the cell ends by itself, though nobody is left who watches it. None: never.
     seconds: int | None = None
+    # CPU threads where a quota of time allows fewer than there are CPUs. None: one for each CPU.
+    quota_threads: int | None = None
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of the cell; 0: nobody says."""
+        return min(len(self.cpus), self.quota_threads or len(self.cpus))
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,16 @@ from pathlib import Path
 
 from bench import rules
 from runner.errors import UserError
-from runner.machine import nvml
+from runner.machine import control_groups, nvml
 from runner.machine.devices import Cpu, Gpu, Machine, Refused, bare_uuid, busy, is_busy, unknown_users
 from runner.machine.visible import visible
+from runner.text import plural
+
+# Below one CPU's time even one thread is stopped for a part of each period.
+_QUOTA = (
+    "a control group (of a job, a service or a container) allows the time of {:.3g} CPUs of {}: a cell has {}, and stands still while the "
+    "time is used up"
+)
 
 
 class HardwareError(UserError):
@@ -26,8 +33,9 @@ def detect(names: str, share: bool = False) -> Machine:
     A GPU that somebody computes on is refused, unless `share`: the times of both would mean nothing.
     """
     cpu = detect_cpu()
+    quota = [] if cpu.quota is None else [_QUOTA.format(cpu.quota, len(cpu.cpus), plural(cpu.count, "thread"))]
     if names == "none":
-        return Machine(cpu, (), "GPUs were excluded by --gpus none")
+        return Machine(cpu, (), "GPUs were excluded by --gpus none", (), tuple(quota))
     gpus, refused, why = detect_gpus(cpu.cpus)
     limit = None
     if names != "all":
@@ -41,7 +49,7 @@ def detect(names: str, share: bool = False) -> Machine:
     if not gpus and why is None:
         why = "; ".join(refusal.reason for refusal in refused)
     notes = [limit] if limit and gpus else []
-    return Machine(cpu, gpus, why, refused, (*notes, *unknown_users(gpus)))
+    return Machine(cpu, gpus, why, refused, (*quota, *notes, *unknown_users(gpus)))
 
 
 def choose_gpus(gpus: Sequence[Gpu], names: Sequence[str], why: str | None = None) -> tuple[Gpu, ...]:
@@ -68,12 +76,13 @@ def choose_gpus(gpus: Sequence[Gpu], names: Sequence[str], why: str | None = Non
 
 
 def detect_cpu() -> Cpu:
-    """The CPU, cut down to what the affinity mask and a container's quota leave."""
+    """The CPUs of the affinity mask, and the limits of the control groups. A quota is an amount of time, and names no CPUs."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    quota = _cpu_quota()
-    if quota is not None:
-        allowed = allowed[: max(1, int(quota))]
-    return Cpu(_cpu_model(), tuple(allowed), _memory_bytes(), _memory_nodes(), cores_of(allowed))
+    limits = control_groups.limits()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = min(memory, limits.memory_bytes or memory)
+    quota = limits.cpus if limits.cpus is not None and limits.cpus < len(allowed) else None
+    return Cpu(_cpu_model(), tuple(allowed), memory, _memory_nodes(), cores_of(allowed), quota)
 
 
 def cores_of(cpus: Sequence[int], folder: Path = Path("/sys/devices/system/cpu")) -> tuple[tuple[int, ...], ...]:
@@ -101,27 +110,6 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine() or "unknown"
-
-
-def _memory_bytes() -> int:
-    """The memory of the machine, or of the container that this runs in."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            total = min(total, int(Path(name).read_text()))
-    return total
-
-
-def _cpu_quota() -> float | None:
-    """How many CPUs' time a container's quota allows; None when there is no quota."""
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return float(quota) / float(period) if quota != "max" else None
-    with contextlib.suppress(OSError, ValueError):
-        folder = Path("/sys/fs/cgroup/cpu")
-        quota_us = int((folder / "cpu.cfs_quota_us").read_text())
-        return quota_us / int((folder / "cpu.cfs_period_us").read_text()) if quota_us > 0 else None
-    return None
 
 
 def detect_gpus(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ...], str | None]:

@@ -18,6 +18,12 @@ class Cpu:
     cores: tuple[
         tuple[int, ...], ...
     ] = ()  # those of `cpus` that are one physical core; a CPU that is in none is a core
+    quota: float | None = None  # seconds of CPU time for each second, on whichever of `cpus`; None: all of them
+
+    @property
+    def count(self) -> int:
+        """How many threads can run at a time."""
+        return len(self.cpus) if self.quota is None else max(1, min(len(self.cpus), int(self.quota)))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from runner.machine import control_groups
+
 Row = dict[str, Any]
 
 _RETRY_SECONDS = 0.1
@@ -67,19 +69,17 @@ class ProcessSampler:
 def control_group(pid: int) -> tuple[Path, Path] | None:
     """The files with a process's CPU time and memory; None where its control group is the runner's own."""
     try:
-        groups = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
         if Path("/proc/self/cgroup").read_text() == Path(f"/proc/{pid}/cgroup").read_text():
             return None
     except OSError:
         return None
-    root = Path("/sys/fs/cgroup")
-    by_name = {name: path for _, names, path in groups for name in names.split(",")}
-    if (root / "cgroup.controllers").exists():
-        folder = root / by_name.get("", "/").lstrip("/")
-        files = folder / "cpu.stat", folder / "memory.current"
-    else:
-        cpu, memory = (by_name.get(name, "/").lstrip("/") for name in ("cpuacct", "memory"))
-        files = root / "cpuacct" / cpu / "cpuacct.usage", root / "memory" / memory / "memory.usage_in_bytes"
+    own = Path(f"/proc/{pid}/cgroup")
+    cpu, memory = (control_groups.path_of(name, own=own) for name in ("cpuacct", "memory"))
+    if cpu is None or memory is None:
+        return None
+    files = cpu / "cpu.stat", memory / "memory.current"
+    if not files[1].exists():
+        files = cpu / "cpuacct.usage", memory / "memory.usage_in_bytes"
     return files if all(file.exists() for file in files) else None
 
 

@@ -92,7 +92,7 @@ def _facts(member: Member) -> dict[str, Any]:
             "boot_id": hello.boot_id,
             "kernel": hello.kernel,
             "cpu_model": hello.cpu.model,
-            "cpu_count": len(hello.cpu.cpus),
+            "cpu_count": hello.cpu.count,
             "memory_bytes": hello.cpu.memory_bytes,
             "gpus": [gpu.uuid for gpu in hello.gpus],
         }

@@ -24,7 +24,7 @@ def gpus_of(hello: Hello) -> str:
 _OF_NODE: dict[str, Callable[[Hello], str]] = {
     "engine": lambda hello: hello.engine,
     "CPU": lambda hello: hello.cpu.model,
-    "CPUs": lambda hello: str(len(hello.cpu.cpus)),
+    "CPUs": lambda hello: str(hello.cpu.count),
     "memory": lambda hello: f"{hello.cpu.memory_bytes / 2**30:.0f} GiB",
     "kernel": lambda hello: hello.kernel,
     "GPUs": gpus_of,
@@ -48,7 +48,7 @@ def rows(members: Iterable[Member]) -> list[tuple[str, ...]]:
         cells = str(len(hello.cells))
         takes_part = f"no: {member.why}" if member.why else "yes"
         made.append(
-            (member.name, gpus_of(hello), drivers, hello.engine, str(len(hello.cpu.cpus)), cells, fetch, takes_part)
+            (member.name, gpus_of(hello), drivers, hello.engine, str(hello.cpu.count), cells, fetch, takes_part)
         )
     return made
 

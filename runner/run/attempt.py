@@ -189,6 +189,8 @@ class Attempt:
         recorder = Recorder(self._observe)
         self._began = self._heard = time.monotonic()
         words = arguments(job.cell, job.cell.framework in site.profiled)
+        if self.slot.quota_threads is not None:
+            words += ["--threads", str(self.slot.threads)]
         self._cache = cache = cell_cache.folder_of(site.engine.name, job.cell.image, prepared.digest)
         self._room = cell_cache.Room.of(cache)
         self._count_at = self._room.bytes - _COUNT_AFTER_BYTES
@@ -284,7 +286,7 @@ class Attempt:
             data_given=self._site.data is not None,
             uuids=self.slot.device_uuids,
             boards=self.boards,
-            cpus=len(self.slot.cpus),
+            cpus=self.slot.threads,
             code=ended.code,
             out_of_memory=ended.out_of_memory,
             ended_by=self._ended_by and (self._ended_by[0], self._ended_by[1][:MOST_REASON]),

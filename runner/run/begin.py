@@ -251,7 +251,8 @@ def start(
                 # A pod has a host name of its own.
                 "name": os.environ.get("DLBENCH_NODE") or platform.node(),
                 "cpu_model": cpu.model,
-                "cpu_count": len(cpu.cpus),
+                "cpu_count": cpu.count,
+                "cpu_quota": cpu.quota,
                 "memory_bytes": cpu.memory_bytes,
                 "kernel": prospect.machine.kernel,
             },

@@ -98,8 +98,9 @@ def slot_of(machine: Machine, chosen: Sequence[Place]) -> Slot:
     GPU cells and CPU cells never run at once, since a CPU cell would take the GPU cells' cores: CellRunner.run_jobs ends one kind first.
     """
     memory = int(_MEMORY_SHARE * machine.cpu.memory_bytes)
+    quota = None if machine.cpu.quota is None else machine.cpu.count
     if chosen[0].kind == "cpu":
-        return Slot("cpu", (), machine.cpu.cpus, memory)
+        return Slot("cpu", (), machine.cpu.cpus, memory, quota_threads=quota)
     gpus = {gpu.uuid: gpu for gpu in machine.gpus}
     own = [gpus[place.uuid] for place in chosen]
     cpus = tuple(sorted({cpu for gpu in own for cpu in _share(machine, gpu)}))
@@ -108,7 +109,8 @@ def slot_of(machine: Machine, chosen: Sequence[Place]) -> Slot:
     bound = nodes <= set(machine.cpu.memory_nodes) and len(machine.cpu.memory_nodes) > 1
     boards = len({gpu.board for gpu in machine.gpus})
     where = tuple(sorted(node for node in nodes if node is not None)) if bound else ()
-    return Slot("cuda", tuple(gpu.uuid for gpu in own), cpus, len(own) * (memory // boards), where)
+    share = quota and max(1, len(own) * quota // boards)
+    return Slot("cuda", tuple(gpu.uuid for gpu in own), cpus, len(own) * (memory // boards), where, quota_threads=share)
 
 
 def _share(machine: Machine, gpu: Gpu) -> tuple[int, ...]:

@@ -70,7 +70,7 @@ def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str]
     }
     if slot.cpus:
         # Without them these libraries start a thread for each CPU of the machine.
-        environment |= dict.fromkeys(rules.THREAD_VARIABLES, str(len(slot.cpus)))
+        environment |= dict.fromkeys(rules.THREAD_VARIABLES, str(slot.threads))
     return environment
 
 
