@@ -6,7 +6,20 @@ import os
 import subprocess
 import sys
 
-from bench import contract, cuda, curve, dropout, learning_reference, operators, parallel, parity, proof, ranks, rules
+from bench import (
+    contract,
+    cuda,
+    curve,
+    data,
+    dropout,
+    learning_reference,
+    operators,
+    parallel,
+    parity,
+    proof,
+    ranks,
+    rules,
+)
 from bench.cell import setup_of
 from bench.protocol import Emitter
 from bench.run import run
@@ -38,6 +51,10 @@ def parser():
 
     listing = commands.add_parser("frameworks", help="list the frameworks that this interpreter has, as JSON")
     listing.add_argument("--framework", choices=rules.framework_names(), help="look for this one only")
+
+    found = commands.add_parser("data", help="look which data sets a folder holds; the answer is JSON")
+    found.add_argument("names", nargs="+", metavar="NAME", choices=data.names())
+    found.add_argument("--data", required=True, help="the folder")
 
     reference = commands.add_parser("reference", help="compute a workload's float64 reference and the parity bounds")
     reference.add_argument("workload", choices=rules.workload_names())
@@ -212,6 +229,9 @@ def main():
     if options.command == "frameworks":
         emitter = Emitter()  # a framework that prints on import must not break the JSON
         emitter.write(json.dumps(list_frameworks(options.framework)).encode("utf-8") + b"\n")
+        return 0
+    if options.command == "data":
+        print(json.dumps({name: data.problem(name, options.data) for name in options.names}))
         return 0
     if options.command == "check":
         in_its_own_language(options)

@@ -20,7 +20,7 @@ from bench import rules
 from bench.data import files
 from bench.errors import DataError
 
-__all__ = ["DataError", "Dataset", "default_cache", "load", "problem", "stays_in_files"]
+__all__ = ["DataError", "Dataset", "default_cache", "load", "names", "problem", "stays_in_files"]
 
 # name: "cifar10", or "cifar10 (own files)" where the files are not the official ones but a SHA256SUMS vouches for them;
 # source: "files" | "generated"; sha256: of the observations and labels used, whatever file format they came in.
@@ -53,6 +53,12 @@ def load(name, folder, train_items, test_items, seed, cache=None):
     label = name + " (own files)" if origin == files.OWN else name
     source = "generated" if origin == files.GENERATED else "files"
     return Dataset(label, source, digest, kind.prepare(train_x), train_y, kind.prepare(test_x), test_y)
+
+
+def names():
+    """The names of all data sets: the modules here that can write a stand-in."""
+    stems = sorted(os.path.splitext(name)[0] for name in os.listdir(os.path.dirname(__file__)) if name.endswith(".py"))
+    return [stem for stem in stems if stem != "__init__" and hasattr(_module(stem), "write_stand_in")]
 
 
 def problem(name, folder):

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from runner import known_messages
+from runner.admission import telemetry_summary
 from runner.admission.judges import Evidence, HostFacts, judge
 from runner.admission.record import Recorder
 from runner.catalog import versions
 from runner.catalog.images import Image, load_catalog
-from runner.machine import gpu_users, telemetry_summary
+from runner.machine import gpu_users
 from runner.plan.combination import Cell
 from runner.results import store
 from runner.results.parcel import Parcel, encode

@@ -18,7 +18,7 @@ _UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True)
-class Limits:
+class GroupLimits:
     """The least limits of all groups; None: there is none."""
 
     cpus: float | None  # seconds of CPU time for each second
@@ -26,12 +26,12 @@ class Limits:
     processes: int | None  # threads count
 
 
-def limits(root: Path = _ROOT, own: Path = _SELF) -> Limits:
+def limits(root: Path = _ROOT, own: Path = _SELF) -> GroupLimits:
     """The limits of this process."""
     memory = _least(_numbers(root, own, "memory", ("memory.max", "memory.limit_in_bytes")))
     processes = _least(_numbers(root, own, "pids", ("pids.max",)))
     quotas = [quota for folder in _folders(root, own, "cpu") if (quota := _quota(folder)) is not None]
-    return Limits(min(quotas, default=None), memory, processes)
+    return GroupLimits(min(quotas, default=None), memory, processes)
 
 
 def path_of(controller: str, root: Path = _ROOT, own: Path = _SELF) -> Path | None:

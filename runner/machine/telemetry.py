@@ -1,7 +1,7 @@
 """The devices' telemetry while a cell runs, seen from the host: inside a container one sees neither all of it nor true process ids.
 
 One thread samples every device in use ten times a second, and sleeps while none is. telemetry_gpu.py asks the GPUs, telemetry_cpu.py
-the CPU, and telemetry_summary.py makes results of the samples.
+the CPU, and the admission makes results of the samples.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ class AttemptContext:
         return admitted.status, admitted.reason
 
 
-def arguments(cell: Cell, profiled: bool = False) -> list[str]:
-    """The arguments of `python -m bench` for a cell."""
+def arguments(cell: Cell, profiled: bool = False, threads: int | None = None) -> list[str]:
+    """The arguments of `python -m bench` for a cell. `threads`: None gives it one for each CPU that it may use."""
     values = {
         "--framework": cell.framework,
         "--precision": cell.precision,
@@ -133,6 +133,8 @@ def arguments(cell: Cell, profiled: bool = False) -> list[str]:
     }
     if cell.scaling:
         values["--scaling"] = cell.scaling
+    if threads is not None:
+        values["--threads"] = str(threads)
     more = ["--profile"] if profiled else []
     return ["run", cell.workload, *(word for pair in values.items() for word in pair), *more]
 
@@ -188,9 +190,7 @@ class Attempt:
         site, job = self._site, self.job
         recorder = Recorder(self._observe)
         self._began = self._heard = time.monotonic()
-        words = arguments(job.cell, job.cell.framework in site.profiled)
-        if self.slot.quota_threads is not None:
-            words += ["--threads", str(self.slot.threads)]
+        words = arguments(job.cell, job.cell.framework in site.profiled, self.slot.quota_threads and self.slot.threads)
         self._cache = cache = cell_cache.folder_of(site.engine.name, job.cell.image, prepared.digest)
         self._room = cell_cache.Room.of(cache)
         self._count_at = self._room.bytes - _COUNT_AFTER_BYTES

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.machine import control_groups, detect
-from runner.machine.control_groups import Limits
+from runner.machine.control_groups import GroupLimits
 from runner.machine.devices import Cpu, Machine
 from runner.run.schedule import Place, slot_of
 
@@ -30,7 +30,7 @@ ONE = {
     "memory/memory.limit_in_bytes": "9223372036854771712",
 }
 TWO = {"cgroup.controllers": "cpu memory pids"}
-NOTHING = Limits(None, None, None)
+NOTHING = GroupLimits(None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -39,21 +39,21 @@ NOTHING = Limits(None, None, None)
         ({}, "", NOTHING),
         (ONE, "2:cpu,cpuacct:/\n1:memory:/", NOTHING),
         (ONE | {"cpu/job/step/cpu.cfs_quota_us": "50000", "cpu/job/step/cpu.cfs_period_us": "100000"},
-         "2:cpu:/job/step\n1:memory:/", Limits(0.5, None, None)),
+         "2:cpu:/job/step\n1:memory:/", GroupLimits(0.5, None, None)),
         (ONE | {"cpu/job/cpu.cfs_quota_us": "150000", "cpu/job/cpu.cfs_period_us": "100000", "pids/job/pids.max": "100",
                 "cpu/job/step/cpu.cfs_quota_us": "-1", "memory/job/memory.limit_in_bytes": "4096"},
-         "3:pids:/job/step\n2:cpu:/job/step\n1:memory:/job/step", Limits(1.5, 4096, 100)),
+         "3:pids:/job/step\n2:cpu:/job/step\n1:memory:/job/step", GroupLimits(1.5, 4096, 100)),
         (TWO, "0::/", NOTHING),
         (TWO | {"user.slice/cpu.max": "200000 100000", "user.slice/a.scope/cpu.max": "max 100000",
                 "user.slice/memory.max": "8192", "user.slice/a.scope/memory.max": "max", "user.slice/a.scope/pids.max": "64"},
-         "0::/user.slice/a.scope", Limits(2.0, 8192, 64)),
+         "0::/user.slice/a.scope", GroupLimits(2.0, 8192, 64)),
         # A container whose path is the host's: what is mounted is its own group.
-        (TWO | {"cpu.max": "50000 100000"}, "0::/docker/5f3a", Limits(0.5, None, None)),
+        (TWO | {"cpu.max": "50000 100000"}, "0::/docker/5f3a", GroupLimits(0.5, None, None)),
         (TWO | {"a/cpu.max": "words", "a/memory.max": "²", "a/pids.max": ""}, "0::/a", NOTHING),
     ],
 )  # fmt: skip
 def test_the_least_limit_of_a_group_and_all_above_it_holds(
-    tmp_path: Path, files: dict[str, str], own: str, expected: Limits
+    tmp_path: Path, files: dict[str, str], own: str, expected: GroupLimits
 ) -> None:
     tree(tmp_path / "groups", files)
     (tmp_path / "own").write_text(own + "\n")
@@ -62,7 +62,7 @@ def test_the_least_limit_of_a_group_and_all_above_it_holds(
 
 def test_a_quota_is_an_amount_of_time_and_names_no_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(control_groups, "limits", lambda: Limits(2.5, 1 << 30, None))
+    monkeypatch.setattr(control_groups, "limits", lambda: GroupLimits(2.5, 1 << 30, None))
     machine = detect.detect("none")
     assert (machine.cpu.cpus, machine.cpu.count, machine.cpu.memory_bytes) == (tuple(range(8)), 2, 1 << 30)
     assert "allows the time of 2.5 CPUs of 8: a cell has 2 threads" in machine.notes[0]

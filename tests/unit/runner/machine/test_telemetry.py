@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.machine import nvml, telemetry, telemetry_gpu, telemetry_summary
+from runner.admission import telemetry_summary
+from runner.machine import nvml, telemetry, telemetry_gpu
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
 
