@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from runner.errors import UserError
 
 PROJECT = Path(__file__).resolve().parents[1]
 BENCH = PROJECT / "bench"
 
 _NAME = "dlbench"
+
+CACHE_FIX = "set XDG_CACHE_HOME to a folder that you may write, with room"
 
 
 def own_command() -> str:
@@ -24,18 +30,35 @@ def own_command() -> str:
     return shlex.quote(str(started))
 
 
+def home() -> Path | None:
+    """The user's home; None where neither HOME nor the system's list of users names one, as in many containers of clusters."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
+def _of_user(variable: str, ask: Callable[..., Path]) -> Path:
+    """A folder of the user's, in the one that the variable names, else in the home. Raises UserError where there is neither."""
+    if home() is None and not os.environ.get(variable):
+        raise UserError(
+            f"the home folder of user {os.getuid()} is not known: set HOME, or {variable}, to a folder that you may write"
+        )
+    return Path(ask(_NAME, appauthor=False))
+
+
 def cache_folder() -> Path:
-    """The folder of things that can be made again."""
+    """The folder of things that can be made again. Raises UserError."""
     from platformdirs import user_cache_path
 
-    return Path(user_cache_path(_NAME, appauthor=False))
+    return _of_user("XDG_CACHE_HOME", user_cache_path)
 
 
 def data_folder() -> Path:
-    """The folder of things that the user has made, such as references."""
+    """The folder of things that the user has made, such as references. Raises UserError."""
     from platformdirs import user_data_path
 
-    return Path(user_data_path(_NAME, appauthor=False))
+    return _of_user("XDG_DATA_HOME", user_data_path)
 
 
 def find_program(name: str) -> str | None:

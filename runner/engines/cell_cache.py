@@ -16,7 +16,7 @@ from pathlib import Path
 
 from runner import trees
 from runner.errors import EngineError
-from runner.paths import cache_folder
+from runner.paths import CACHE_FIX, cache_folder
 
 # Below these, and below a quarter of what there was, a disk is nearly full: a run's tables take some megabytes.
 _LEAST_BYTES = 512 << 20
@@ -42,7 +42,7 @@ def caches_folder() -> Path:
             folder.mkdir(exist_ok=True, mode=0o700)
         status = folder.lstat()
     except OSError as error:
-        raise EngineError(f"{folder} cannot be made: {error.strerror}") from error
+        raise EngineError(f"{folder} cannot be made: {error.strerror}; {CACHE_FIX}") from error
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise EngineError(f"{folder} is not a folder of yours: remove it, and the runner makes it again")
     if status.st_mode & 0o077:
@@ -62,7 +62,7 @@ def folder_of(engine: str, image: str, digest: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         os.utime(folder)
     except OSError as error:
-        raise EngineError(f"{folder} cannot be made: {error.strerror}") from error
+        raise EngineError(f"{folder} cannot be made: {error.strerror}; {CACHE_FIX}") from error
     return folder
 
 

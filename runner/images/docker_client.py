@@ -10,8 +10,10 @@ from typing import Any
 
 import docker.utils
 from docker import DockerClient
-from docker.errors import ContainerError, DockerException, ImageNotFound, NotFound
+from docker.credentials.errors import StoreError
+from docker.errors import ContainerError, DockerException, ImageNotFound, NotFound, StreamParseError
 from docker.models.images import Image
+from docker.utils.socket import SocketError
 from requests.exceptions import RequestException, Timeout
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
@@ -128,7 +130,12 @@ def asking(attempt: str = "") -> Iterator[None]:
         kind = NotThereError if isinstance(error, NotFound) else DockerError
         said = short(error)
         raise kind(f"{begin}{said}", said) from error
-    except (RequestException, HTTPError) as error:  # docker-py hands these on as they are
+    except StoreError as error:
+        said = " ".join(str(error).split())
+        fix = 'install that program, or take "credsStore" and "credHelpers" out of ~/.docker/config.json (or of DOCKER_CONFIG\'s)'
+        raise DockerError(f"{begin}docker's credentials cannot be read ({said}); {fix}", said) from error
+    # docker-py hands these on as they are. The last two: the engine broke off in the middle of an answer.
+    except (RequestException, HTTPError, StreamParseError, SocketError) as error:
         raise EngineGoneError(f"{begin}{why_no_engine(error)}") from error
 
 

@@ -33,6 +33,9 @@ _PREFIX = "dlbench-"
 # In the place of a GPU's UUID: all CPUs of the machine.
 CPUS = "cpus"
 
+# What flock(2) answers where a file system has no locks.
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+
 # The most bytes of a lease; a runner writes fewer. The kernel's own limit is PID_MAX_LIMIT of linux/threads.h.
 _MOST_BYTES = 1000
 _LARGEST_PID = 2**22
@@ -73,9 +76,8 @@ def alone(run: Path) -> Iterator[None]:
     try:
         lock = _try(path)
     except OSError as error:
-        raise LeaseError(
-            f"{path} cannot be opened ({error.strerror}); whoever made it may remove it when no runner is at work"
-        ) from None
+        fix = "whoever made it may remove it when no runner is at work"
+        raise _unusable(path, error, fix, "name a folder on another one with --out") from None
     if lock is None:
         raise LeaseError(f"another runner is working on {run}: {holder(path)}; wait for it, or stop it")
     with _signed(path, lock, run.name):
@@ -128,7 +130,15 @@ def _first_try(device: str, say: Callable[[str], None]) -> tuple[Path, int | Non
     try:
         return own / path.name, _try(own / path.name)
     except OSError as error:
-        raise LeaseError(f"{own / path.name} cannot be opened ({error.strerror}); remove it") from None
+        raise _unusable(own / path.name, error, "remove it", "set XDG_CACHE_HOME to a folder on another one") from None
+
+
+def _unusable(path: Path, error: OSError, fix: str, elsewhere: str) -> LeaseError:
+    """The error of a lease that cannot be opened, or whose file system has no locks: then `elsewhere` is what helps."""
+    if error.errno in NO_LOCKS:
+        none = "its file system has no locks (Lustre without `-o flock`, NFS without lockd)"
+        return LeaseError(f"{path} cannot be locked ({error.strerror}): {none}; {elsewhere}")
+    return LeaseError(f"{path} cannot be opened ({error.strerror}); {fix}")
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import rules
-from runner.paths import find_program
+from runner.paths import find_program, home
 
 # Locks hold wheels for this machine type only.
 _MACHINE = "x86_64"
@@ -62,7 +62,7 @@ def find_interpreter(minor: str) -> Interpreter | str:
 
 
 def _candidates(minor: str) -> Iterator[str]:
-    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    root = Path(os.environ.get("PYENV_ROOT") or (home() or Path("/")) / ".pyenv")
     on_path = shutil.which(f"python{minor}")
     # A shim of pyenv is a shell script that starts one of the versions below. Asking these directly takes a fifth of the CPU time.
     if on_path and Path(on_path).parent != root / "shims":

@@ -7,6 +7,7 @@ configuration holds: mirrors, extra indexes, wheel folders, certificates, proxie
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import itertools
 import os
@@ -14,6 +15,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,7 +27,7 @@ from runner import known_messages, trees
 from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
-from runner.paths import cache_folder
+from runner.paths import CACHE_FIX, cache_folder
 from runner.text import plural
 
 if TYPE_CHECKING:
@@ -86,7 +88,9 @@ class VenvEngine(Engine):
                 if not (folder / COMPLETE).exists():
                     _make(image, interpreter, folder, say)
         except OSError as error:
-            raise EngineError(f"{image.name}: {folder} could not be made: {error}") from error
+            raise EngineError(
+                f"{image.name}: {folder} could not be made: {error.strerror or error}; {CACHE_FIX}"
+            ) from error
         return ReadyImage(image, f"sha256:{_key(image, interpreter)}", (str(folder / "bin" / "python"), "-m", "bench"))
 
     def start(
@@ -162,6 +166,7 @@ def trial_folder(environment: Path) -> Path:
 def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Hold the folder's lock: of two runners that need the same environment, one makes it and the other waits."""
     folder.parent.mkdir(parents=True, exist_ok=True)
+    _has_locks(folder.parent)
     lock = FileLock(f"{folder}.lock")
     try:
         lock.acquire(timeout=0)
@@ -172,6 +177,18 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _has_locks(folder: Path) -> None:
+    """Raise EngineError where a file system has no locks: the library would take a lock file that it did not make for one that is held."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise EngineError(
+                f"{folder} has no locks ({error.strerror}; Lustre without `-o flock`, NFS without lockd), and two runners could make one "
+                "environment at once: set XDG_CACHE_HOME to a folder on another file system"
+            ) from None
 
 
 def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[str], None]) -> None:

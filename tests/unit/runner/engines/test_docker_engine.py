@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import os
+import pkgutil
 import signal
 import socket
 import subprocess
@@ -16,6 +19,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import docker.credentials
+import docker.tls
 import pytest
 from docker import errors
 from requests import exceptions
@@ -346,6 +351,35 @@ def test_what_the_libraries_raise_becomes_an_error_of_ours() -> None:
             docker_client.asking("looking"),
         ):
             raise error
+
+
+def raised_by_docker_py() -> Iterator[type[Exception]]:
+    """The exception classes of every module of the library."""
+    for module in pkgutil.walk_packages(docker.__path__, "docker."):
+        if module.name.endswith(("npipeconn", "npipesocket", "sshconn")):
+            continue  # of Windows, and of an engine elsewhere, which is refused
+        for found in vars(importlib.import_module(module.name)).values():
+            ours = isinstance(found, type) and issubclass(found, Exception) and found.__module__.startswith("docker.")
+            if ours and not issubclass(found, Warning):
+                yield found
+
+
+@pytest.mark.parametrize("of_the_library", sorted(set(raised_by_docker_py()), key=lambda kind: kind.__name__))
+def test_each_exception_class_of_the_library_becomes_an_error_of_ours(of_the_library: type[Exception]) -> None:
+    own = inspect.signature(of_the_library.__init__).parameters.values() if "__init__" in vars(of_the_library) else ()
+    needed = [each for each in own if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+    error = of_the_library(*["words"] * max(1, len(needed) - 1))
+    with pytest.raises(EngineError, match="^looking: "), docker_client.asking("looking"):
+        raise error
+
+
+@pytest.mark.filterwarnings("ignore:docker-credential-desktop.exe")
+def test_a_credential_store_whose_program_is_missing_is_named_with_the_fix() -> None:
+    with (
+        pytest.raises(EngineError, match=r'not installed.*take "credsStore" .* out of'),
+        docker_client.asking("building"),
+    ):
+        docker.credentials.Store("desktop.exe").list()
 
 
 def test_the_command_line_loads_neither_docker_nor_requests() -> None:
