@@ -93,7 +93,7 @@ def _registry_answers(client: Any, name: str) -> str | None:
 
 def pip_index(scene: Scene) -> Iterator[Check]:
     """The package index that builds use answers. Without it, and with nothing installed, nothing can be measured."""
-    from runner.images.builder import pip_configuration
+    from runner.images import pip_configuration
 
     # pip itself is asked: it knows its configuration, proxies, certificates, and a password in a keyring.
     options = ["--no-input", "--disable-pip-version-check", "--retries", "0", "--timeout", str(_TIMEOUT_SECONDS)]
@@ -101,7 +101,9 @@ def pip_index(scene: Scene) -> Iterator[Check]:
     if answer is not None and answer.returncode == 0:
         yield Check("pip index", OK, "it answers")
         return
-    shown, secret = _shown(os.environ.get("PIP_INDEX_URL") or pip_configuration().get("index-url", ""))
+    shown, secret = _shown(
+        os.environ.get("PIP_INDEX_URL") or pip_configuration.read(sys.executable).get("index-url", "")
+    )
     said = "pip gave no answer" if answer is None else " ".join(answer.stderr.split())
     # Before it is cut: half of a password tells much.
     said = (said.replace(secret, "…") if secret else said)[-200:]

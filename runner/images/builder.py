@@ -9,13 +9,11 @@ of the same inputs give the same image: runner/images/undated.py says how.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import io
 import itertools
 import os
 import re
-import subprocess
 import sys
 import tarfile
 import threading
@@ -29,6 +27,7 @@ from urllib.parse import urlsplit
 from runner import known_messages
 from runner.catalog.images import Image
 from runner.errors import EngineError
+from runner.images import pip_configuration
 from runner.images.docker_client import (
     DockerError,
     Listing,
@@ -422,7 +421,7 @@ def pip_settings() -> dict[str, str]:
 
     An empty variable leaves it to the base image. Folders of this machine are not in a build, and its loopback only with its network.
     """
-    configured, settings = pip_configuration(), {}
+    configured, settings = pip_configuration.read(sys.executable), {}
     for variable, option in _PIP_SETTINGS.items():
         words = os.environ.get(variable, configured.get(option, "")).split()
         if any("@" in word for word in words):
@@ -441,14 +440,3 @@ def _in_reach_of_builds(url: str) -> bool:
         return False
     here = address.hostname in ("localhost", "127.0.0.1", "::1")
     return not here or os.environ.get(BUILD_NETWORK_VARIABLE) == "host"
-
-
-def pip_configuration() -> dict[str, str]:
-    """Those settings in pip.conf; nothing without pip. Settings for `install` come after `global`."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
-    try:
-        printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    lines = re.findall(r"^(?:global|install)\.([a-z-]+)=(['\"].*)$", printed, flags=re.M)
-    return {option: str(ast.literal_eval(value)) for option, value in lines if option in _PIP_SETTINGS.values()}

@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import itertools
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -25,8 +24,10 @@ from filelock import FileLock, Timeout
 
 from runner import known_messages, trees
 from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
+from runner.engines.process import environment_pins
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
+from runner.images import pip_configuration
 from runner.paths import CACHE_FIX, cache_folder
 from runner.text import plural
 
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 OLD_PIP = "pip==21.3.1 --hash=sha256:deaf32dcd9ab821e359cd8330786bcd077604b5c5730c0b096eda46f95c24a2d"
 OLD_PIP_BELOW = (3, 8)
 
-# A pinned package of a lock; its hashes stand in indented lines.
-_PIN = re.compile(r"^[A-Za-z0-9][^\s=]*==", re.MULTILINE)
-
 COMPLETE = ".complete"
 # The same of an environment that `runner images try` made: it holds the pins that were left out.
 COMPLETE_TRIAL = "left-out"
@@ -48,8 +46,8 @@ _SHOWN_LINES = 15
 # The message of pip when no index has a requirement. A wheel that it refuses for its hash gives another message.
 _NOT_FOUND = "No matching distribution found"
 
-# Settings that would install elsewhere than in the environment. `user` may stand in a site's pip.conf, too.
-_MISPLACING = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIREMENT", "PIP_CONSTRAINT")
+# The same settings as variables.
+_MISPLACING = tuple(f"PIP_{name.upper()}" for name in pip_configuration.MISPLACING)
 
 
 class VenvEngine(Engine):
@@ -85,6 +83,9 @@ class VenvEngine(Engine):
         folder = environment_folder(image, interpreter)
         try:
             with alone(folder, say):
+                if (folder / COMPLETE).exists() and (why := environment_pins.difference(folder, _locks(image))):
+                    say(f"{image.name}: its environment is not what was installed ({why}): it is made again")
+                    (folder / COMPLETE).unlink()
                 if not (folder / COMPLETE).exists():
                     _make(image, interpreter, folder, say)
         except OSError as error:
@@ -193,13 +194,22 @@ def _has_locks(folder: Path) -> None:
 
 def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[str], None]) -> None:
     """Make the environment in its final place; the marker, written last, says that it is whole."""
-    packages = plural(len(_PIN.findall(image.lock_path.read_text(encoding="utf-8"))), "package")
+    packages = plural(len(environment_pins.pins(image.lock_path)), "package")
     say(f"{image.name}: installing {packages}, {image.download_gb:g} GB where pip has none cached")
     environment = NewEnvironment(image, interpreter, folder, say)
     environment.install(image.lock_path)
     environment.build_sources()
     environment.finish()
+    if why := environment_pins.difference(folder, _locks(image)):
+        raise EngineError(
+            f"{image.name}: pip ended well, and {folder} is not what it installed: {why}; see `pip config list`"
+        )
     (folder / COMPLETE).write_text(f"{_key(image, interpreter)}\n")
+
+
+def _locks(image: Image) -> list[Path]:
+    """The locks of an image: of wheels, and of what it builds of sources."""
+    return [image.lock_path, *([image.sources_path] if image.source_builds else [])]
 
 
 class NewEnvironment:
@@ -214,6 +224,7 @@ class NewEnvironment:
         self._image, self._say, self._steps = image, say, _Steps(image.name, log)
         python = [str(interpreter.path), "-I", "-m", "venv", str(folder)]
         self._steps.must_succeed(python, "the environment could not be made")
+        self._steps.settings = pip_configuration.variables(str(folder / "bin" / "python"))
         self._pip = [
             str(folder / "bin" / "python"),
             "-m",
@@ -261,6 +272,8 @@ class _Steps:
         self._name = name
         self._log = log
         self._last: deque[str] = deque(maxlen=_SHOWN_LINES)
+        # Variables for pip. Those of the user's own environment go before them.
+        self.settings: dict[str, str] = {}
         log.write_bytes(b"")
 
     def said(self, words: str) -> bool:
@@ -282,11 +295,14 @@ class _Steps:
     def succeeds(self, command: Sequence[str], programs: Path | None = None) -> bool:
         """Run a command to its end, with `programs` first on its PATH; an interrupt ends the command as well."""
         self._last.clear()
-        environment = {
+        own = {
             name: value
             for name, value in os.environ.items()
-            if name not in _MISPLACING and name != "VIRTUAL_ENV" and not name.startswith("PYTHON")
-        } | {"PIP_USER": "0"}
+            if name not in (*_MISPLACING, *self.settings.keys() & {"PIP_CONFIG_FILE"})
+            and name != "VIRTUAL_ENV"
+            and not name.startswith("PYTHON")
+        }
+        environment = self.settings | own | {"PIP_USER": "0"}
         if programs:
             environment["PATH"] = f"{programs}:{environment.get('PATH', os.defpath)}"
         process = subprocess.Popen(

@@ -185,9 +185,27 @@ def test_a_site_whose_pip_installs_for_the_user_still_gets_its_environment(
     tmp_path: Path, wheel: tuple[str, Path]
 ) -> None:
     with Path(os.environ["PIP_CONFIG_FILE"]).open("a") as config:
-        config.write("[install]\nuser = true\n")
+        config.write(f"[install]\nuser = true\ntarget = {tmp_path / 'mine'}\nconstraint = {tmp_path / 'gone.txt'}\n")
     prepared = VenvEngine().prepare(image(tmp_path, wheel[0]), lambda line: None)
     subprocess.run([prepared.command[0], "-I", "-c", "import tinyframework"], check=True)
+    assert not (tmp_path / "mine").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["gone", "another version"])
+def test_an_environment_that_is_not_what_its_lock_says_is_made_again(
+    tmp_path: Path, wheel: tuple[str, Path], change: str
+) -> None:
+    tiny, said = image(tmp_path, wheel[0]), []
+    prepared = VenvEngine().prepare(tiny, lambda line: None)
+    (told,) = Path(prepared.command[0]).parent.parent.glob("lib/*/site-packages/tinyframework-1.0.dist-info")
+    told.rename(told.with_name("tinyframework-2.0.dist-info" if change == "another version" else "other-1.0.dist-info"))
+    assert VenvEngine().prepare(tiny, said.append) == prepared
+    why = (
+        "its tinyframework is 2, and the lock has 1" if change == "another version" else "tinyframework 1 is not in it"
+    )
+    assert f"({why}): it is made again" in said[0]
+    assert told.exists()
 
 
 @pytest.mark.slow
