@@ -20,6 +20,9 @@ class Known:
     fix: str
 
 
+# A Linux driver that is installed inside WSL2 breaks CUDA there.
+WSL_FIX = "update NVIDIA's driver on Windows, and `wsl --update`; install no Linux driver inside WSL"
+
 KNOWN = (
     # the engine, when the container is to be started (Docker's daemon/nvidia_linux.go; met)
     Known(
@@ -124,6 +127,11 @@ KNOWN = (
         "the GPU answers no more",
         "restart the machine; when it comes back: power supply, riser, heat",
     ),
+    Known(
+        r"GPU access blocked by the operating system",
+        "Windows gives this WSL no GPU",
+        WSL_FIX,
+    ),
     # pip, when an image or an environment is made
     Known(
         r"another file than the lock pins|DO NOT MATCH THE HASHES",
@@ -132,6 +140,56 @@ KNOWN = (
     ),
     # the machine
     Known(r"No space left on device|ENOSPC", "a disk is full", "free some space, then --resume"),
+    Known(
+        r"Disk quota exceeded|EDQUOT",
+        "your quota on a disk is used up",
+        "free some of your files, or set XDG_CACHE_HOME and --out to another disk; then --resume",
+    ),
+    Known(
+        r"failed to map segment from shared object",
+        "programs may not run from the disk of the environment (it is mounted noexec)",
+        "set XDG_CACHE_HOME to a folder on a disk without noexec",
+    ),
+    Known(
+        r"can't start new thread|pthread_create failed|Resource temporarily unavailable",
+        "no further thread or process could be started: a limit of processes, or a Docker older than 20.10.10 with a newer C library",
+        "`ulimit -u` and pids.max of the control group tell the limits; or a newer Docker",
+    ),
+    Known(
+        r"std::bad_alloc|MemoryError|Unable to allocate",
+        "memory did not suffice, or a limit (`ulimit -v`) ended it",
+        "a machine with more memory, a higher limit, or fewer cells at a time",
+    ),
+    Known(
+        r"cannot allocate memory in static TLS block",
+        "a library was loaded too late for the room that programs keep for thread-local data",
+        "LD_PRELOAD of that library, or a newer C library",
+    ),
+    Known(
+        r"GLIBC(XX)?_[\d.]+' not found",
+        "the framework's build needs a newer C or C++ library than this machine has",
+        "--engine docker, whose images have their own; or an older build of the framework",
+    ),
+    Known(
+        r"Requested CPUs are not available",
+        "the engine may use fewer CPUs than this process",
+        "start the runner on the engine's CPUs (`taskset -c`), or give the engine all of them",
+    ),
+    Known(
+        r"bind source path does not exist",
+        "the engine does not see this machine's folders: it runs elsewhere, or this is a container with the engine's socket",
+        "--engine venv, or mount the cache and --out at the same paths where the engine runs",
+    ),
+    Known(
+        r"CPU does not support x86-64-v[234]",
+        "the base image needs instructions that this CPU does not have",
+        "a newer CPU, or --base-image with an older distribution",
+    ),
+    Known(
+        r"Read-only file system|EROFS",
+        "a disk can only be read",
+        "set XDG_CACHE_HOME and --out to folders that you may write",
+    ),
     Known(
         r"Illegal instruction|SIGILL",
         "the framework's build uses instructions that this CPU does not have (AVX in most)",

@@ -19,9 +19,14 @@ from runner.plan.combination import Cell
 from runner.results import parity
 from runner.results.parcel import Parcel
 from runner.results.plausible import windows, work
+from runner.text import visible
 
 # (error kind, reason) of a repeat that failed.
 Failure = tuple[str, str]
+
+
+# Of the last line of a log in a reason.
+_MOST_WORDS = 200
 
 
 @dataclass(frozen=True)
@@ -141,10 +146,17 @@ def _ended(evidence: Evidence) -> Failure | None:
     if recorder.torn and code == 0:
         return "protocol", f"its output broke the protocol: {recorder.torn}"
     if recorder.end is None or code != 0:
-        return "crash", f"its process ended with {_code(code)} {'after' if recorder.end else 'before'} its `end`"
+        last = _last_words(evidence.parcel.log) if 0 < code < 128 else ""
+        return "crash", f"its process ended with {_code(code)} {'after' if recorder.end else 'before'} its `end`{last}"
     if recorder.end["status"] != "ok":
         return "bug", "it ended with status failed and printed no error"
     return None
+
+
+def _last_words(log: str) -> str:
+    """The last line of a log, which in Python is the exception, as the end of a sentence; nothing of an empty log."""
+    line = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
+    return f": {visible(line, _MOST_WORDS)}" if line else ""
 
 
 def _code(code: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from runner import known_messages
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
@@ -20,7 +21,14 @@ def driver(scene: Scene) -> Iterator[Check]:
         message = known_messages.find(scene.why_no_gpu)
         loaded = f"; the kernel module is {scene.module}" if scene.module else "; no NVIDIA kernel module is loaded"
         means = message.means if message else "no cell can use a GPU; CPU images run all the same"
-        fix = message.fix if message else "install NVIDIA's driver, or load it: `modprobe nvidia`"
+        wsl = message is None and _in_wsl()
+        fix = (
+            message.fix
+            if message
+            else known_messages.WSL_FIX
+            if wsl
+            else "install NVIDIA's driver, or load it: `modprobe nvidia`"
+        )
         nothing = not scene.module and "no NVIDIA driver" in scene.why_no_gpu
         said = scene.why_no_gpu.removesuffix("; `runner doctor` says more")
         yield Check("driver", WARN if nothing else FAIL, said + loaded, means, fix)
@@ -33,6 +41,14 @@ def driver(scene: Scene) -> Iterator[Check]:
         yield Check("driver", FAIL, f"{saw}, kernel module {scene.module}", message.means, message.fix)
         return
     yield Check("driver", OK, saw)
+
+
+def _in_wsl() -> bool:
+    """True in the Windows Subsystem for Linux, whose driver belongs to Windows."""
+    try:
+        return "microsoft" in Path("/proc/sys/kernel/osrelease").read_text().lower()
+    except OSError:
+        return False
 
 
 def gpus(scene: Scene) -> Iterator[Check]:
