@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from runner.errors import NothingBegunError, UserError
 from runner.results.store import write_bytes
 from runner.run.begin import Prospect
 from runner.run.options import Options
-from runner.verify import output, verification
+from runner.verify import causes, output, verification
 from runner.verify.fleet.level import Level, chosen, seconds_of, site_here
 from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.verification import Verification
@@ -124,6 +125,8 @@ def verify(
 
 def _measure(options: Options, each_gpu: bool, further: verification.Further, time: str | None) -> list[Path]:
     """Measure this machine, or the nodes that the options name; the folders of the runs."""
+    if sentence := causes.dropped(os.environ):
+        note(sentence)
     if options.nodes is not None:
         # Only this needs them.
         from runner.verify.fleet.measurement import measure_nodes

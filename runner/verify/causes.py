@@ -7,12 +7,13 @@ and the same of the reference. The surest causes come first.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from bench import rules
 from reports.wording import percent, plural
 from runner.catalog import cuda as cuda_releases
 from runner.verify.ceilings import Ceilings, best, is_machine_busy
@@ -146,6 +147,36 @@ def _threads(case: Case) -> Iterator[Cause]:
             f"{case.facts.framework} computes with {plural(int(threads), 'thread')}, where {possible:.0f} may be used",
             "look for OMP_NUM_THREADS, MKL_NUM_THREADS or a call that sets threads, and remove it",
         )
+
+
+# Variables by which a site or a user makes frameworks faster or slower, with their effect. Cells do not get them.
+_STEERING = {
+    **dict.fromkeys(rules.THREAD_VARIABLES, "the number of threads"),
+    "CUDA_LAUNCH_BLOCKING": "each kernel is waited for",
+    "CUDA_VISIBLE_DEVICES": "which GPUs are seen",
+    "GOMP_CPU_AFFINITY": "where threads run",
+    "KMP_AFFINITY": "where threads run",
+    "LD_PRELOAD": "other libraries",
+    "NVIDIA_TF32_OVERRIDE": "TF32 on or off",
+    "OMP_PROC_BIND": "where threads run",
+    "PYTORCH_ALLOC_CONF": "how memory is kept",
+    "PYTORCH_CUDA_ALLOC_CONF": "how memory is kept",
+    "TF_XLA_FLAGS": "what is compiled",
+    "TORCH_COMPILE_DISABLE": "nothing is compiled",
+    "XLA_FLAGS": "how XLA compiles",
+}
+
+
+def dropped(variables: Mapping[str, str]) -> str | None:
+    """A sentence on the variables of this shell that cells do not get: the user's own programs do, and no verdict sees their effect."""
+    found = [
+        f"{name}={variables[name][:60]} ({what})" for name, what in sorted(_STEERING.items()) if variables.get(name)
+    ]
+    if not found:
+        return None
+    return (
+        f"cells do not get {', '.join(found)}: your own programs do, so they may be slower than what is verified here"
+    )
 
 
 def _debug(case: Case) -> Iterator[Cause]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.verify.causes import Case, causes
+from runner.verify.causes import Case, causes, dropped
 from runner.verify.ceilings import Ceilings
 from runner.verify.references.clock_telemetry import Telemetry, summarise
 from tests.unit.runner.verify.test_references import facts
@@ -138,3 +138,10 @@ def test_telemetry_is_told_of_the_steady_windows_only_and_without_the_cpu() -> N
 
 def test_a_cuda_version_that_is_no_version_names_no_cause() -> None:
     assert causes(with_facts(HEALTHY_GPU, cuda_version="of somebody's own making")) == []
+
+
+def test_variables_that_cells_do_not_get_are_told_with_their_effect() -> None:
+    sentence = str(dropped({"OMP_NUM_THREADS": "1", "CUDA_LAUNCH_BLOCKING": "1", "HOME": "/home/me", "XLA_FLAGS": ""}))
+    assert "CUDA_LAUNCH_BLOCKING=1 (each kernel is waited for), OMP_NUM_THREADS=1 (the number of threads)" in sentence
+    assert "HOME" not in sentence
+    assert dropped({"HOME": "/home/me"}) is None
