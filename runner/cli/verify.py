@@ -103,7 +103,7 @@ def verify(
     _check({**measuring, "--nodes": options.nodes, "--time": time}, bool(run), each_gpu)
     options = _measured(options, image, engine, tuple(map(full_name, split_words(workloads))) or ROSETTA)
     all_references = shelf(references)
-    chosen = [all_references.find(name) for name in reference] if reference else all_references.all()
+    chosen = [all_references.find(name) for name in reference] if reference else all_references.all(note)
 
     def judge(folders: Sequence[Path]) -> Verification:
         return verification.assess(folders, chosen, margin / 100 if margin else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from reports.answers.health import Health, advice
@@ -31,7 +32,9 @@ def health_of(folders: Sequence[Path]) -> Health:
         from runner.verify.judged import judged
         from runner.verify.references.saved import Shelf
 
-        return judged(folders, Shelf([folder]).all(), devices, runs)
+        broken: list[str] = []
+        health = judged(folders, Shelf([folder]).all(broken.append), devices, runs)
+        return replace(health, detail="; ".join(filter(None, [health.detail, *broken])))
     except UserError as error:
         return Health("Not judged: see why", "not judged", str(error))
 

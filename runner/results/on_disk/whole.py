@@ -53,6 +53,19 @@ def read_bytes(path: Path, most: int = MOST_MANIFEST_BYTES) -> bytes:
         os.close(descriptor)
 
 
+def other_kind(head: bytes) -> str | None:
+    """What a file that is no Parquet file seems to be, by its first bytes, and what to do; None if that is not known."""
+    if head.startswith(b"version https://git-lfs"):
+        return "it is a pointer of Git LFS: `git lfs pull` gets the file that it stands for"
+    if head.startswith(b"PK\x03\x04"):
+        return "it is a zip file, or a spreadsheet"
+    if head.lstrip()[:1] == b"<":
+        return "it is a web page: what was saved is a login or an error, and not the file"
+    if head and not set(head) - set(range(32, 127)) - set(b"\t\r\n"):
+        return "it is text"
+    return None
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file that a user named, as replace_bytes does; a link, a pipe or a device stays what it is."""
     if path.is_symlink() or (path.exists() and not path.is_file()):

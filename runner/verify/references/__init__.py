@@ -9,5 +9,8 @@ SUFFIX = ".reference.parquet"
 
 
 def files(folder: Path) -> list[Path]:
-    """The files of the saved references in a folder. What is in them takes much longer to load."""
-    return sorted(folder.glob(f"*{SUFFIX}"))
+    """The files of the saved references in a folder, without the `._NAME` that a Mac leaves beside NAME.
+
+    What is in them takes much longer to load.
+    """
+    return sorted(path for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("._"))

@@ -11,11 +11,12 @@ A file often comes from somebody else. So all that is read is bounded and checke
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runner.errors import UserError
-from runner.results.on_disk.whole import open_parquet
+from runner.results.on_disk.whole import open_parquet, other_kind
 from runner.results.statistics import Array, fewest_windows
 from runner.results.store import read_bytes, write_bytes
 from runner.verify.ceilings import Ceilings
@@ -195,7 +196,7 @@ def read(path: Path) -> Reference:
             table = file.read(use_threads=False)
     # A name in the file that is no UTF-8 makes pyarrow raise a ValueError of Python's.
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise SavedError(f"{path} cannot be read as Parquet ({error}); get the file again") from None
+        raise SavedError(_unreadable(path, error)) from None
     return _checked(path, metadata, {name: table[name].to_numpy() for name in table.column_names})
 
 
@@ -238,6 +239,15 @@ def _checked(path: Path, metadata: Mapping[bytes, bytes], columns: Mapping[str, 
     return reference
 
 
+def _unreadable(path: Path, error: Exception) -> str:
+    """The sentence on a file that pyarrow cannot read: by its first bytes it may be something else."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        if kind := other_kind(file.read(200)):
+            wants = "a reference keeps samples, not single numbers, in the file that `runner reference export` writes"
+            return f"{path} is no reference: {kind} ({wants})"
+    return f"{path} cannot be read as Parquet ({error}); get the file again"
+
+
 def _by_cell(columns: Mapping[str, Array], windows: Sequence[Sequence[int]]) -> list[list[list[float]]]:
     """The samples cut up as the manifest says. Raises ValueError where the rows say otherwise."""
     seconds = columns["step_seconds"]
@@ -273,9 +283,15 @@ class Shelf:
                 paths.setdefault(path.name.removesuffix(SUFFIX), path)
         return paths
 
-    def all(self) -> list[Reference]:
-        """Every reference. Raises SavedError for the first that is broken."""
-        return [read(path) for path in self.paths().values()]
+    def all(self, say: Callable[[str], None]) -> list[Reference]:
+        """Every reference that can be read; `say` is told why another one is passed over."""
+        found = []
+        for path in self.paths().values():
+            try:
+                found.append(read(path))
+            except SavedError as error:
+                say(f"passed over: {error}")
+        return found
 
     def find(self, name: str) -> Reference:
         """One reference by its name, or by its file. Raises SavedError."""

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.results.store import TABLES, RunStore, StoreError
-from runner.verify.references import saved
+from runner.verify.references import SUFFIX, saved
 from runner.verify.references.clock_telemetry import Telemetry
 from runner.verify.references.comparability import IDENTITY, excuses, reference_for
 from runner.verify.references.facts import Facts, facts_of
@@ -168,7 +168,7 @@ def test_a_file_that_was_changed_is_refused_and_named(edit: Any, told: str, tmp_
 
 def test_what_is_no_parquet_or_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.reference.parquet"
-    path.write_bytes(b"no parquet at all")
+    path.write_bytes(bytes(20))
     with pytest.raises(SavedError, match="cannot be read as Parquet"):
         read(path)
     path.write_bytes(to_bytes(reference()))
@@ -368,3 +368,24 @@ def test_more_rows_than_a_reference_has_are_refused_before_they_are_read(tmp_pat
     assert path.stat().st_size < 50_000
     with pytest.raises(SavedError, match="more rows or a longer manifest"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "a pointer of Git LFS: `git lfs pull`"),
+        (b"device,ms\nA100,12\n", "it is text (a reference keeps samples, not single numbers"),
+        (b"PK\x03\x04" + b"\0" * 9, "a zip file, or a spreadsheet"),
+        (b"\n<!DOCTYPE html><html>", "it is a web page"),
+    ],
+)
+def test_a_file_that_is_something_else_is_named_for_what_it_is_and_the_others_serve(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / f"other{SUFFIX}").write_bytes(content)
+    (tmp_path / f"._lab{SUFFIX}").write_bytes(b"\0\5\26\7")
+    shelf = Shelf([tmp_path])
+    shelf.put(reference("lab"))
+    heard: list[str] = []
+    assert [one.name for one in shelf.all(heard.append)] == ["lab"]
+    assert [said in line for line in heard] == [True], heard
