@@ -20,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
     add("--gpu", default="all", metavar="NAME", help="index or UUID; default: the first that is free")
     add("--minutes", type=_minutes, default=9.0, help="time to take; default: 9. Run again, it goes on")
     add("--out", type=Path, default=Path("gpu-kit-results"), help="folder of the results")
-    add("--python", type=_program, default=sys.executable, help="the interpreter that has the frameworks")
+    add("--python", type=_program, default=sys.executable, help="the one with the frameworks; default: this one")
     for name, field in (("--frameworks", "frameworks"), ("--workloads", "workloads"), ("--precision", "precisions")):
         add(name, dest=field, type=_names, default=[], help="these only, between commas; default: all that fit")
     add("--repeats", type=_repeats, help="of each cell; default: 3")

@@ -74,8 +74,8 @@ class Doer:
         self.run = RunStore(self.out)
         self.slot = slot_of(self.machine, places(self.machine, "cuda" if self.machine.gpus else "cpu")[:1])
 
-    def do(self, steps: Sequence[KitStep]) -> bool:
-        """Do the steps, as far as the time goes; True when the user interrupted them."""
+    def do(self, steps: Sequence[KitStep]) -> str:
+        """Do the steps, as far as the time goes; the reason for which others are not done."""
         try:
             for kind, group in itertools.groupby(steps, key=lambda step: step.kind):
                 if kind == "cell":
@@ -84,8 +84,8 @@ class Doer:
                 else:
                     self._check_all(list(group), self._at_once() if kind == "check" else 1)
         except KeyboardInterrupt:
-            return True
-        return False
+            return "it was interrupted"
+        return "its GPU fell off the bus" if self._lost else "the time was over"
 
     def _at_once(self) -> int:
         memory = self.machine.gpus[0].memory_bytes if self.machine.gpus else None
@@ -96,7 +96,8 @@ class Doer:
     def _limit(self) -> float | None:
         """The seconds that the next step may take; None where none begins any more."""
         left = self.deadline - time.monotonic()
-        return None if left < LEAST_SECONDS or self._stopped.is_set() else min(STEP_SECONDS, left)
+        ended = left < LEAST_SECONDS or self._stopped.is_set() or self._lost
+        return None if ended else min(STEP_SECONDS, left)
 
     def _measure(self, step: KitStep) -> None:
         """Run a cell."""

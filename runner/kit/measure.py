@@ -68,9 +68,9 @@ def run(options: argparse.Namespace) -> int:
         code = identity.code_digests({(step.cell.framework, step.cell.workload) for step in steps})
         monitor, engine = stack.enter_context(telemetry.Monitor()), installed.InterpreterEngine(options.python)
         doer = Doer(out, engine, ready, replace(machine, gpus=machine.gpus[:1]), monitor, deadline, code)
-        interrupted = doer.do([step for step in steps if not pack.path_of(out, step).is_file()])
+        why = doer.do([step for step in steps if not pack.path_of(out, step).is_file()])
         engine.sweep()
-    return _conclude(out, steps, interrupted)
+    return _conclude(out, steps, why)
 
 
 def _machine(device: str, names: str) -> Machine:
@@ -85,8 +85,8 @@ def _machine(device: str, names: str) -> Machine:
     return machine
 
 
-def _conclude(out: Path, steps: Sequence[KitStep], interrupted: bool) -> int:
-    """Pack the results and say what was done and what was not: the exit code."""
+def _conclude(out: Path, steps: Sequence[KitStep], why: str) -> int:
+    """Pack the results and say what was done, and why the rest was not: the exit code."""
     done = [step for step in steps if pack.path_of(out, step).is_file()]
     left = [step for step in steps if step not in done]
     said = [pack.said(out, step) for step in done]
@@ -97,7 +97,6 @@ def _conclude(out: Path, steps: Sequence[KitStep], interrupted: bool) -> int:
     for device, both in total(each["energy_joules"] for each in said).items():
         say(sentence(device, *both))
     if left:
-        why = "it was interrupted" if interrupted else "the time was over"
         say(f"not done, because {why}: {'; '.join(map(str, left[:5]))}{' and more' if len(left) > 5 else ''}")
         say("run the same command again: it goes on")
     say(f"results  {archive} ({archive.stat().st_size / 1e6:.1f} MB, sha256 {digest})")

@@ -174,7 +174,12 @@ def test_what_does_not_fit_is_said_and_done_by_the_next_start(
 
 
 def do(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, step: KitStep = STEP, seconds: float = 60.0
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    step: KitStep = STEP,
+    seconds: float = 60.0,
+    why: str = "the time was over",
 ) -> tuple[str, Parcel] | None:
     """Do a step in this folder, whose process runs this script: what is said of it and its parcel; None where it is not done."""
     monkeypatch.setattr(installed, "start_process", lambda _, words, *more, **options: start_process(ready, [], *more))
@@ -185,7 +190,8 @@ def do(
     (folder / "steps").mkdir(exist_ok=True)
     ready, engine = ReadyImage(None, "", (sys.executable, "-c", script)), installed.InterpreterEngine("python")
     doer = Doer(folder, engine, ready, CPU, telemetry.Monitor(), time.monotonic() + seconds, {})
-    assert doer.do([step]) is ("SIGINT" in script)
+    assert doer.do([step, replace(step, repeat=2)]) == why
+    assert why == "the time was over" or not pack.path_of(folder, replace(step, repeat=2)).exists()
     path = pack.path_of(folder, step)
     if not path.exists():
         return None
@@ -202,9 +208,11 @@ def test_a_step_that_is_cut_off_twice_has_hung(tmp_path: Path, monkeypatch: pyte
     assert parcel.ended_by == ("time-limit", said)
 
 
-def test_a_cell_whose_gpu_is_lost_has_a_parcel_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_whose_gpu_is_lost_has_a_parcel_that_says_so_and_no_other_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attempt.telemetry_gpu, "lost_board", lambda _: "cpu")
-    said, parcel = do(tmp_path, monkeypatch, "raise SystemExit(1)") or ("", None)
+    said, parcel = do(tmp_path, monkeypatch, "raise SystemExit(1)", why="its GPU fell off the bus") or ("", None)
     assert said == "every GPU that it could run on has fallen off the bus"
     assert parcel is not None
     assert parcel.never_ran
@@ -216,7 +224,7 @@ def test_an_interrupt_stops_the_step_that_runs_and_keeps_nothing_of_it(
 ) -> None:
     began = time.monotonic()
     script = f"import os, signal, time; os.kill({os.getpid()}, signal.SIGINT); time.sleep(60)"
-    assert do(tmp_path, monkeypatch, script, step) is None
+    assert do(tmp_path, monkeypatch, script, step, why="it was interrupted") is None
     assert time.monotonic() - began < 40
 
 
