@@ -261,7 +261,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
 )
 def test_a_field_that_no_kit_writes_is_named(tmp_path: Path, changed: dict[str, bytes], words: str) -> None:
     with pytest.raises(ArchiveError, match=words):
-        import_archive(read(write(tmp_path / "kit.tar.gz", packed(changed))), tmp_path / "runs")
+        imported(tmp_path, changed)
     assert not list((tmp_path / "runs").glob("*"))
 
 
@@ -314,8 +314,8 @@ def test_a_gpu_cell_is_proved_by_what_the_kit_saw(tmp_path: Path) -> None:
         tape=tuple(zip(times, output.splitlines(keepends=True), strict=True)),
     )
     for number, proved in enumerate(((uuid,), ())):
-        content = packed(files(facts, replace(parcel, proved=proved)))
-        made = import_archive(read(write(tmp_path / f"{number}.tar.gz", content)), tmp_path / f"runs-{number}")
+        (tmp_path / str(number)).mkdir()
+        made = imported(tmp_path / str(number), files(facts, replace(parcel, proved=proved)))
         assert made.outcomes[0].status == "ok", made.outcomes
         (row,) = store.read([made.run.folder], "cells").to_pandas().to_dict("records")
         assert row["device_proof"].startswith("proved by NVML" if proved else "not proved")
@@ -323,14 +323,11 @@ def test_a_gpu_cell_is_proved_by_what_the_kit_saw(tmp_path: Path) -> None:
         assert (row["device_model"], row["jit_cache_grew_bytes"]) == ("NVIDIA H200", 5)
 
 
-def two_repeats(*repeats: int) -> bytes:
+def two_repeats(*repeats: int) -> dict[str, bytes]:
     """An archive of a measurement that was to have two repeats, with these."""
     facts = FACTS | {"planned": [asdict(STEP), asdict(AGAIN)]}
     content = {"facts.json": json.dumps(facts).encode()}
-    for repeat in repeats:
-        name = NAME.replace("r1", f"r{repeat}")
-        content |= files(facts, replace(PARCEL, repeat=repeat), name)
-    return packed(content)
+    return content | {NAME.replace("r1", f"r{n}"): encode(replace(PARCEL, repeat=n)) for n in repeats}
 
 
 def test_the_same_files_are_the_same_archive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +337,7 @@ def test_the_same_files_are_the_same_archive(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_measurement_is_one_run_however_often_it_was_packed(tmp_path: Path) -> None:
-    short, whole = (write(tmp_path / name, two_repeats(*r)) for name, r in (("1.tar.gz", (1,)), ("2.tar.gz", (1, 2))))
+    short, whole = (write(tmp_path / f"{r[-1]}.gz", packed(two_repeats(*r))) for r in ((1,), (1, 2)))
     first = import_archive(read(short), tmp_path / "runs")
     # Of an import that was killed.
     (tmp_path / "runs" / f".{first.run.run_id}.part" / "cells").mkdir(parents=True)
@@ -372,15 +369,15 @@ def test_a_reference_is_saved_of_the_repeats_that_were_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DLBENCH_REFERENCES", str(tmp_path / "references"))
-    folder = import_archive(read(write(tmp_path / "kit.tar.gz", two_repeats(1))), tmp_path / "runs").run.folder
+    folder = imported(tmp_path, two_repeats(1)).run.folder
     saved = CliRunner().invoke(app, ["reference", "save", str(folder), "--name", "there", "--noisy"])
     assert saved.exit_code == 0, saved.output
 
 
 def test_a_cell_has_the_repeats_that_were_measured_and_one_without_any_did_not_end(tmp_path: Path) -> None:
     for number, (repeats, status, planned) in enumerate((((1,), "ok", 1), ((), "missing", 2))):
-        archive = read(write(tmp_path / f"{number}.tar.gz", two_repeats(*repeats)))
-        run = import_archive(archive, tmp_path / f"runs-{number}").run
+        (tmp_path / str(number)).mkdir()
+        run = imported(tmp_path / str(number), two_repeats(*repeats)).run
         manifest, tables = run.manifest(), [store.read([run.folder], table) for table in ("cells", "samples")]
         ((cell, _),) = stored_cells([manifest], rows_of(tables[0]), by_repeat(tables[1]))
         assert (cell.status, cell.planned) == (status, planned)
@@ -389,10 +386,8 @@ def test_a_cell_has_the_repeats_that_were_measured_and_one_without_any_did_not_e
 
 
 def test_a_step_that_cannot_be_read_is_left_out_with_a_sentence_and_the_others_are_imported(tmp_path: Path) -> None:
-    with_two = FACTS | {"planned": [asdict(STEP), asdict(AGAIN)]}
     bad = encode(replace(PARCEL, repeat=2, xids=(("GPU", 1),) * 2000))
-    content = files(facts=with_two) | {NAME.replace("r1", "r2"): bad}
-    path = write(tmp_path / "kit.tar.gz", packed(content))
+    path = write(tmp_path / "kit.tar.gz", packed(two_repeats(1) | {NAME.replace("r1", "r2"): bad}))
     said = CliRunner().invoke(app, ["import", str(path), "--out", str(tmp_path / "runs")])
     assert said.exit_code == 0, said.stderr
     assert "1 × cell ok; 1 steps were not done; run kit.py again on the machine that measured it" in said.stderr

@@ -180,8 +180,8 @@ def do(
     step: KitStep = STEP,
     seconds: float = 60.0,
     why: str = "the time was over",
-) -> tuple[str, Parcel] | None:
-    """Do a step in this folder, whose process runs this script: what is said of it and its parcel; None where it is not done."""
+) -> None:
+    """Do a step in this folder, and its second repeat; their processes run this script."""
     monkeypatch.setattr(installed, "start_process", lambda _, words, *more, **options: start_process(ready, [], *more))
     monkeypatch.setattr(doing, "LEAST_SECONDS", 0.0)
     monkeypatch.setattr(doing, "_DUMP_SECONDS", 0.0)
@@ -192,19 +192,21 @@ def do(
     doer = Doer(folder, engine, ready, CPU, telemetry.Monitor(), time.monotonic() + seconds, {})
     assert doer.do([step, replace(step, repeat=2)]) == why
     assert why == "the time was over" or not pack.path_of(folder, replace(step, repeat=2)).exists()
-    path = pack.path_of(folder, step)
-    if not path.exists():
-        return None
-    parcel = decode(path.read_bytes(), step.name)
+
+
+def left(folder: Path, step: KitStep = STEP) -> tuple[str, Parcel]:
+    """What is said of a step that is done, and its parcel."""
+    parcel = decode(pack.path_of(folder, step).read_bytes(), step.name)
     return outcome(step.kind, parcel)[1], parcel
 
 
 @pytest.mark.parametrize("step", [STEP, CHECK])
 def test_a_step_that_is_cut_off_twice_has_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: KitStep) -> None:
-    assert do(tmp_path, monkeypatch, "import time; time.sleep(30)", step, 0.5) is None
-    said, parcel = do(tmp_path, monkeypatch, "import time; time.sleep(30)", step, 0.5) or ("", None)
+    for done in (False, True):
+        do(tmp_path, monkeypatch, "import time; time.sleep(30)", step, 0.5)
+        assert pack.path_of(tmp_path, step).exists() is done
+    said, parcel = left(tmp_path, step)
     assert re.fullmatch(r"it had not ended after \d s and was stopped", said)
-    assert parcel is not None
     assert parcel.ended_by == ("time-limit", said)
 
 
@@ -212,10 +214,9 @@ def test_a_cell_whose_gpu_is_lost_has_a_parcel_that_says_so_and_no_other_is_begu
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt.telemetry_gpu, "lost_board", lambda _: "cpu")
-    said, parcel = do(tmp_path, monkeypatch, "raise SystemExit(1)", why="its GPU fell off the bus") or ("", None)
-    assert said == "every GPU that it could run on has fallen off the bus"
-    assert parcel is not None
-    assert parcel.never_ran
+    do(tmp_path, monkeypatch, "raise SystemExit(1)", why="its GPU fell off the bus")
+    said, parcel = left(tmp_path)
+    assert (said, parcel.never_ran) == ("every GPU that it could run on has fallen off the bus", True)
 
 
 @pytest.mark.parametrize("step", [STEP, CHECK])
@@ -224,14 +225,15 @@ def test_an_interrupt_stops_the_step_that_runs_and_keeps_nothing_of_it(
 ) -> None:
     began = time.monotonic()
     script = f"import os, signal, time; os.kill({os.getpid()}, signal.SIGINT); time.sleep(60)"
-    assert do(tmp_path, monkeypatch, script, step, why="it was interrupted") is None
+    do(tmp_path, monkeypatch, script, step, why="it was interrupted")
     assert time.monotonic() - began < 40
+    assert not pack.path_of(tmp_path, step).exists()
 
 
 def test_a_check_that_prints_too_much_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doing, "MOST_OUTPUT_BYTES", 100)
-    said, parcel = do(tmp_path, monkeypatch, "while True: print('x' * 40)", CHECK) or ("", None)
-    assert parcel is not None
+    do(tmp_path, monkeypatch, "while True: print('x' * 40)", CHECK)
+    said, parcel = left(tmp_path, CHECK)
     assert [piece for _, piece in parcel.tape] == [(b"x" * 40 + b"\n") * 2 + b"x" * 18]
     assert said == "it printed nothing"
 
@@ -240,30 +242,12 @@ def test_a_cell_for_which_the_archive_has_no_room_is_a_parcel_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pack, "MOST_BYTES", 100)
-    said, parcel = do(tmp_path, monkeypatch, "print('{}')") or ("", None)
-    assert said == "the archive would have more than 100 bytes with what it printed"
-    assert parcel is not None
-    assert parcel.tape == ()
+    do(tmp_path, monkeypatch, "print('{}')")
+    said, parcel = left(tmp_path)
+    assert (said, parcel.tape) == ("the archive would have more than 100 bytes with what it printed", ())
 
 
-def test_a_later_start_with_other_options_is_refused(
-    run_kit: Kit, interpreter: Callable[..., Path], tmp_path: Path
-) -> None:
-    words = ("--python", str(interpreter()), "--device", "cpu", "--precision", "fp32", "--repeats", "1")
-    assert run_kit(*words, "--workloads", "gru-imdb").returncode == 0
-    for more, said in (
-        (("--workloads", "cnn-cifar10"), "--workloads was gru-imdb when the measurement"),
-        (("--frameworks", "torch"), "--frameworks was not given when the measurement"),
-        (("--repeats", "2"), "--repeats was 1 when the measurement"),
-    ):
-        ended = run_kit(*words, *more)
-        assert ended.returncode == 2
-        assert said in ended.stderr
-        assert "name another folder with --out" in ended.stderr
-    assert run_kit(*words).returncode == 0
-
-
-def test_a_start_that_measured_nothing_decides_nothing(
+def test_the_first_start_that_measures_something_decides_the_options(
     run_kit: Kit, interpreter: Callable[..., Path], tmp_path: Path
 ) -> None:
     words = ("--python", str(interpreter()), "--device", "cpu", "--precision", "fp32", "--repeats", "1")
@@ -273,6 +257,16 @@ def test_a_start_that_measured_nothing_decides_nothing(
     ended = run_kit(*words, "--workloads", "gru-imdb")
     assert ended.returncode == 0, ended.stderr
     assert {step.cell.workload for step in read(tmp_path / ARCHIVE).steps} == {"gru-imdb"}
+    for more, said in (
+        (("--workloads", "cnn"), "--workloads was gru-imdb when the measurement"),
+        (("--frameworks", "torch"), "--frameworks was not given when the measurement"),
+        (("--repeats", "2"), "--repeats was 1 when the measurement"),
+    ):
+        ended = run_kit(*words, *more)
+        assert ended.returncode == 2
+        assert said in ended.stderr
+        assert "name another folder with --out" in ended.stderr
+    assert run_kit(*words).returncode == 0
 
 
 def test_a_check_that_fails_and_a_cell_that_breaks_the_protocol_are_named(
