@@ -28,9 +28,12 @@ from runner.machine.devices import Machine
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit code 0: every step was done and ended well; 1: some failed or were not done; 2: nothing could be done."""
+    """Exit code 0: every step was done and ended well; 1: some failed or were not done; 2: nothing could be done; 130: interrupted."""
     try:
         return run(parser().parse_args(words))
+    except KeyboardInterrupt:
+        print("kit.py: interrupted; what had ended is kept, run it again", file=sys.stderr)
+        return 130
     except UserError as error:
         print(f"kit.py: {error}", file=sys.stderr)
         return 2

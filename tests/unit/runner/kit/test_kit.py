@@ -25,7 +25,7 @@ from runner.engines.base import ReadyImage
 from runner.engines.process import installed
 from runner.engines.process.process import start_process
 from runner.kit import bundle as builds
-from runner.kit import doing, pack
+from runner.kit import doing, measure, pack
 from runner.kit.agreement import energies, total
 from runner.kit.archive import read
 from runner.kit.doing import Doer
@@ -228,6 +228,17 @@ def test_an_interrupt_stops_the_step_that_runs_and_keeps_nothing_of_it(
     do(tmp_path, monkeypatch, script, step, why="it was interrupted")
     assert time.monotonic() - began < 40
     assert not pack.path_of(tmp_path, step).exists()
+
+
+def test_an_interrupt_while_the_frameworks_are_looked_for_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, "run", interrupted)
+    assert measure.main([]) == 130
+    assert capsys.readouterr().err == "kit.py: interrupted; what had ended is kept, run it again\n"
 
 
 def test_a_check_that_prints_too_much_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
