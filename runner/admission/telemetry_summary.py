@@ -70,8 +70,13 @@ def energy(rows: Sequence[Row], begin: float, end: float, step: float = 1 / HERT
             *(p for p in points if begin < p[0] < end),
             (end, value_at(points, end)),
         ]
-        return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(edges)), source
+        return integral(edges), source
     return None, "none"
+
+
+def integral(points: Sequence[tuple[float, float]]) -> float:
+    """The area below the straight lines between points (time, value)."""
+    return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(points))
 
 
 def value_at(points: Sequence[tuple[float, float]], at: float) -> float:

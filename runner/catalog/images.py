@@ -5,7 +5,6 @@ A folder's name is the image's name. Every mistake in one is named with file, fi
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import hashlib
 import re
@@ -22,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from bench import rules
 from runner.catalog.cuda import PTX_DRIVER
-from runner.catalog.names import full_name
+from runner.catalog.names import suggest
 from runner.errors import UserError
 from runner.paths import PROJECT
 
@@ -258,15 +257,6 @@ def select_images(catalog: Mapping[str, Image], patterns: Iterable[str]) -> list
             )
         names |= matching
     return [image for name, image in catalog.items() if name in names]
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """A did-you-mean clause for a word that is not known, or nothing. Of a family of images, the pattern for all of them."""
-    family = f"{full_name(word).replace('_', '-')}-"
-    if any(name.startswith(family) for name in known):
-        return f" (did you mean '{family}*'?)"
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 # name==version, an optional marker, then at least one hash: what pip installs with --require-hashes.

@@ -5,7 +5,7 @@ Only the standard library is imported here: the command line needs these types b
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 PresetName = Literal["quick", "standard", "full"]
@@ -49,3 +49,23 @@ def aliases_of(names: Collection[str]) -> str:
     """A clause with the aliases of these names; empty where they have none."""
     pairs = [f"{alias} for {name}" for alias, name in ALIASES.items() if name in names]
     return f" (short: {', '.join(pairs)})" if pairs else ""
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """A did-you-mean clause for a word that is not known, or nothing. Of a family of images, the pattern for all of them."""
+    family = f"{full_name(word).replace('_', '-')}-"
+    if any(name.startswith(family) for name in known):
+        return f" (did you mean '{family}*'?)"
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def unknown_name(option: str, names: Iterable[str], existing: Collection[str]) -> str | None:
+    """A sentence about the first name of an option that does not exist; None where all do."""
+    for name in names:
+        if name not in existing:
+            choices = ", ".join(existing) or "none"
+            return f"{option}: there is no {name!r}{suggest(name, existing)}; there is {choices}{aliases_of(existing)}"
+    return None

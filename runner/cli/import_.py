@@ -11,7 +11,7 @@ from bench import identity
 from runner.cli.report import write_report
 from runner.cli.shared import Out, note
 from runner.kit import archive as archives
-from runner.kit.agreement import share
+from runner.kit.agreement import sentence
 from runner.kit.imported import Imported, import_archive
 from runner.text import in_a_line
 
@@ -25,7 +25,7 @@ def import_(
     if read.facts.bench_sha256 != identity.source_digest():
         note("runner: the kit was made of another bench than this checkout's; its cells cannot stand beside new ones")
     imported = import_archive(read, out)
-    for line in [*lines(imported), *(in_a_line(f"skipped {sentence}") for sentence in imported.dropped)]:
+    for line in [*lines(imported), *(in_a_line(f"skipped {dropped}") for dropped in imported.dropped)]:
         note(line)
     note(f"report   {write_report(imported.run.folder)}")
     typer.echo(str(imported.run.folder))
@@ -40,16 +40,7 @@ def lines(imported: Imported) -> list[str]:
     said = [f"{count} × {kind} {status}" for (kind, status), count in sorted(counts.items())]
     rest = "; run kit.py again on the machine that measured it for the rest" if imported.not_done else ""
     text = [f"{', '.join(said) or 'nothing'}; {imported.not_done} steps were not done{rest}"]
-    for outcome in imported.outcomes:
-        if outcome.status != "ok":
-            step = outcome.step
-            what = f"{outcome.status:8} {step.kind} {step.framework} {step.workload} {step.precision}"
-            text.append(in_a_line(f"{what}: {outcome.reason}"))
-    for gpu, (counter, integral) in imported.energies.items():
-        agreement = share(counter, integral)
-        text.append(
-            in_a_line(f"energy   {gpu}: counter {counter:.0f} J, power over time {integral:.0f} J ({agreement})")
-        )
-    for name, gap in imported.events:
-        text.append(in_a_line(f"windows  {name}: the clock is within {100 * gap:.2g} % of CUDA's events"))
+    shown = [each for each in imported.outcomes if each.status != "ok" or each.step.kind == "events"]
+    text += [in_a_line(f"{each.status:8} {each.step}: {each.reason}") for each in shown]
+    text += [in_a_line(f"energy   {sentence(gpu, *both)}") for gpu, both in imported.energies.items()]
     return text

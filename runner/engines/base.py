@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from runner.catalog.images import Image, load_catalog
 from runner.engines.slots import LOG_TAIL_BYTES as LOG_TAIL_BYTES
 from runner.engines.slots import Exit as Exit
 from runner.engines.slots import Slot as Slot
 from runner.errors import EngineError as EngineError
 from runner.errors import EngineGoneError as EngineGoneError
+
+if TYPE_CHECKING:
+    from runner.catalog.images import Image
 
 # Bytes on the disk for each byte of wheels that is fetched, without the base. Measured on six CPU images as they were
 # built, Debian packages among it: 1.6 to 6.4, in the median 4.5.
@@ -27,11 +29,18 @@ DISK_BYTES_A_BYTE_FOR_GPUS = 2.8
 class ReadyImage:
     """An image that is ready to run: built, or installed."""
 
-    image: Image
+    # None: an interpreter of a kit, which is of no catalog
+    source: Image | None
     # docker: the image's id or registry digest; venv and host: sha256 of the lock and the interpreter
     digest: str
     # argv up to and with `-m bench`
     command: tuple[str, ...]
+
+    @property
+    def image(self) -> Image:
+        """The image, for an engine that runs nothing but images."""
+        assert self.source is not None, "an interpreter of a kit is of no catalog"
+        return self.source
 
 
 class Running(Protocol):
@@ -103,6 +112,9 @@ class Engine(Protocol):
 
     def images(self, gpus: bool) -> Mapping[str, Image]:
         """The images that this engine may run, by name: those of the catalog. `gpus`: the machine has GPUs to use."""
+        # A catalog needs pydantic, which the machine that a kit measures may lack.
+        from runner.catalog.images import load_catalog
+
         return load_catalog()
 
     def notes(self, gpus: bool) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date
 from pathlib import Path
@@ -22,7 +21,7 @@ from bench import rules
 from runner import trees
 from runner.catalog.images import ComputeCapability, Image
 from runner.catalog.versions import contradiction, is_within
-from runner.engines import cell_cache
+from runner.engines import cell_cache, probe
 from runner.engines.base import Engine, EngineError, ReadyImage, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.venv import (
@@ -44,7 +43,6 @@ _LONGEST = 300
 
 # NVIDIA's libraries, and the plugins that need them: half to nine tenths of a lock's bytes.
 _GPU_ONLY = re.compile(r"nvidia-|cuda-|jax-cuda")
-_UNSUPPORTED = "bench.errors.Unsupported: "
 # The line of a Python traceback that begins the message, which may go on.
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Unsupported)(: |$)")
 # The import that failed, of a library of the driver that is not installed. CNTK's loader tries another name then, and fails with that one.
@@ -265,8 +263,8 @@ def _check(
         except (ValueError, RecursionError):
             reason = _last_line(log)
             # The adapter says that this version of the framework cannot do it.
-            outcome = "unsupported" if reason.startswith(_UNSUPPORTED) else "error"
-            reason = reason.removeprefix(_UNSUPPORTED)
+            outcome = "unsupported" if reason.startswith(probe.UNSUPPORTED) else "error"
+            reason = reason.removeprefix(probe.UNSUPPORTED)
         else:
             if verdict.failed or verdict.worst > 1:
                 outcome, reason = "wrong", _plain("; ".join(verdict.failed[:3])) or "an error is above its bound"
@@ -292,31 +290,12 @@ def _output(
     slot = Slot("cpu", (), tuple(sorted(os.sched_getaffinity(0))), None)
     cache = cell_cache.folder_of(engine.name, prepared.image.name, prepared.digest)
     running = engine.start(prepared, arguments, slot, "images-try", None, cache)
-    late = threading.Event()
-
-    def stop() -> None:
-        late.set()
-        running.stop()
-
-    timer = threading.Timer(limit, stop)
-    timer.start()
-    printed = bytearray()
     try:
-        for chunk in running.events():
-            printed += chunk
-            if len(printed) > _MOST_BYTES:
-                running.stop()
-                break
-    except BaseException:
-        running.stop()
-        raise
+        said = probe.printed(running, limit, _MOST_BYTES)
     finally:
-        timer.cancel()
-        ended = running.wait()
         cell_cache.disarm(cache)
-    if late.is_set():
-        return None, ended.log_tail, ended.code
-    return (bytes(printed).splitlines() or [b""])[-1], ended.log_tail, ended.code
+    line = None if said.late else (said.output.splitlines() or [b""])[-1]
+    return line, said.ended.log_tail, said.ended.code
 
 
 def _last_line(log: str) -> str:

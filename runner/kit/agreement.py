@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
+
+from runner.admission.telemetry_summary import integral
 
 
 def energies(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
@@ -12,33 +13,29 @@ def energies(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]
 
     `cpu` has no power.
     """
-    devices = sorted({str(row["device"]) for row in rows})
-    of_each = {device: _of_device([row for row in rows if row["device"] == device]) for device in devices}
-    return {device: both for device, both in of_each.items() if both}
+    of_each: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row.get("energy_joules") is not None and row.get("power_watts") is not None:
+            of_each.setdefault(str(row["device"]), []).append(row)
+    return {
+        device: (
+            own[-1]["energy_joules"] - own[0]["energy_joules"],
+            integral([(row["unix"], row["power_watts"]) for row in own]),
+        )
+        for device, own in sorted(of_each.items())
+        if len(own) > 1
+    }
 
 
 def total(steps: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, tuple[float, float]]:
     """The same over several steps."""
     sums: dict[str, tuple[float, float]] = {}
-    for step in steps:
-        for device, (counter, integral) in step.items():
-            before = sums.get(device, (0.0, 0.0))
-            sums[device] = before[0] + counter, before[1] + integral
+    for device, (counter, power) in (pair for step in steps for pair in step.items()):
+        before = sums.get(device, (0.0, 0.0))
+        sums[device] = before[0] + counter, before[1] + power
     return sums
 
 
-def _of_device(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
-    points = [
-        (row["unix"], row["energy_joules"], row["power_watts"])
-        for row in rows
-        if row.get("energy_joules") is not None and row.get("power_watts") is not None
-    ]
-    if len(points) < 2:
-        return None
-    integral = sum((after[0] - before[0]) * (before[2] + after[2]) / 2 for before, after in pairwise(points))
-    return points[-1][1] - points[0][1], integral
-
-
-def share(value: float, other: float) -> str:
-    """How far a value is from another, in words."""
-    return f"{100 * (value / other - 1):+.1f} %" if other > 0 else "which cannot be compared"
+def sentence(device: str, counter: float, power: float) -> str:
+    share = f"{100 * (counter / power - 1):+.1f} %" if power > 0 else "which cannot be compared"
+    return f"{device}: its energy counter says {counter:.0f} J, its power over time {power:.0f} J ({share})"

@@ -1,13 +1,12 @@
-"""Makes the kit: `python -m runner.kit.bundle FOLDER`. What it copies is read from the imports of runner.kit.measure."""
+"""Makes the kit: `python -m runner.kit.bundle FOLDER`. It copies what runner.kit.measure loads."""
 
 from __future__ import annotations
 
-import ast
 import json
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -26,20 +25,16 @@ LIST = "kit-files.json"
 
 # psutil is compiled for one processor, for every Python from 3.6 on. Where it cannot be loaded, only the cells' CPU time is missing.
 NEEDS = ("nvidia-ml-py", "platformdirs", "psutil")
-_NEEDED_MODULES = {"pynvml", "platformdirs", "psutil"}
+_NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.pyc", "*.part", "*~", ".*")
 
-README = """Measures a GPU with the frameworks of a Python, without a network and without an installation.
-
-    python3 kit.py                          # 9 minutes on the first free GPU; run it again, and it goes on
-    python3 kit.py --python /path/to/python # the interpreter that has the frameworks
-    python3 kit.py --help
-
---frameworks, --workloads, --precision and --repeats say what is measured: the first start decides. --minutes is the time of one start,
-and --out another folder for the results: a measurement with other options needs one. Exit code 0: every step ended well or was refused
-as not supported; 1: some failed, or the time did not suffice (run it again); 2: nothing could be measured.
-
-It writes into gpu-kit-results, or the folder of --out, and nowhere else. Take gpu-kit-results.tar.gz of it to a machine
-that has the project, and say `runner import gpu-kit-results.tar.gz` there.
+# Prints the files that a module loads from the first of the folders.
+_LOADED = """
+import importlib, os, sys
+entry, made = sys.argv[1:3]
+sys.path[:0] = sys.argv[2:]
+importlib.import_module(entry)
+files = [getattr(module, "__file__", None) or "" for module in sys.modules.values()]
+print(*[os.path.relpath(file, made) for file in files if file.startswith(made + os.sep)], sep="\\n")
 """
 
 
@@ -93,72 +88,39 @@ def _listed(folder: Path) -> set[str]:
 
 def _write(folder: Path) -> int:
     """Write the files of the kit into an empty folder, with their list; returns their bytes."""
-    shutil.copytree(
-        BENCH, folder / "bench", ignore=shutil.ignore_patterns("__pycache__", "*.pyc", "*.part", "*~", ".*")
-    )
-    for source in sorted(sources()):
-        _copy(source, folder / source.relative_to(PROJECT))
+    shutil.copytree(BENCH, folder / "bench", ignore=_NOT_COPIED)
     for name in NEEDS:
         _copy_distribution(name, folder / "needs")
+    _copy_loaded(folder)
     shutil.copyfile(Path(__file__).with_name("start.py"), folder / SCRIPT)
     shutil.copyfile(PROJECT / "LICENSE", folder / "LICENSE")
-    (folder / "README.txt").write_text(README, encoding="utf-8")
+    shutil.copyfile(PROJECT / "docs/gpu-kit.md", folder / "README.md")
     names = [path.relative_to(folder).as_posix() for path in trees.files(folder)]
     (folder / LIST).write_text(json.dumps(sorted([*names, LIST]), indent=0), encoding="utf-8")
     return trees.size(folder).said
 
 
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
-    # A package's own __init__ may import what the kit does not have.
-    while (target := target.parent).name and target.parent.name and not (target / "bench").is_dir():
-        (target / "__init__.py").write_text('"""A part of the project, for the kit."""\n', encoding="utf-8")
+def _copy_loaded(folder: Path) -> None:
+    """Copy the modules of runner that the entry loads, directly or through others. Raises KitError where it cannot be loaded.
 
-
-def sources() -> set[Path]:
-    """The files of runner that the entry imports, directly or through others. Raises KitError for an import that no kit has."""
-    reached: set[Path] = set()
-    waiting = [ENTRY]
-    while waiting:
-        path = _file_of(waiting.pop())
-        if path is None or path in reached:
-            continue
-        reached.add(path)
-        waiting += list(_imports(path))
-    # It is started by its path, and nobody imports it.
-    return reached | {PROJECT / "runner/engines/process/keeper.py"}
-
-
-def _imports(path: Path) -> Iterator[str]:
-    """The modules of runner that are imported when a file is loaded. The kit does not call what imports more, as it admits nothing."""
-    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
-    while waiting:
-        node = waiting.pop()
-        for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        if not for_types and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            waiting += ast.iter_child_nodes(node)
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
-            continue
-        for name in _names(node):
-            top = name.partition(".")[0]
-            if top == "runner":
-                yield name
-            elif top != "bench" and top not in sys.stdlib_module_names and top not in _NEEDED_MODULES:
-                raise KitError(f"{path}:{node.lineno} imports {name}, which a kit does not have; import it elsewhere")
-
-
-def _names(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """The names in an import: modules, and for `from a import b` both a and a.b."""
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    return [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
-
-
-def _file_of(module: str) -> Path | None:
-    """The file of a module; None for a package or a name in a module."""
-    path = PROJECT.joinpath(*module.split(".")).with_suffix(".py")
-    return path if path.is_file() else None
+    Its interpreter has the kit's packages only. A function that imports more is not called there, as a kit admits nothing.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpu-kit-") as made:
+        shutil.copytree(PROJECT / "runner", Path(made) / "runner", ignore=_NOT_COPIED)
+        # A package's own __init__ may import what the kit does not have.
+        for path in trees.files(Path(made)):
+            if path.name == "__init__.py":
+                path.write_text('"""A part of the project, for the kit."""\n', encoding="utf-8")
+        command = [sys.executable, "-I", "-S", "-B", "-c", _LOADED, ENTRY, made, *map(str, (folder, folder / "needs"))]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            lines = ended.stderr.replace(f"{made}/", "").strip().splitlines()
+            where = next((line.strip() for line in reversed(lines) if "File" in line), "")
+            raise KitError(f"the kit cannot be loaded without packages: {lines[-1]} ({where}); import it elsewhere")
+        # The keeper of a cell is started by its path, and nobody imports it.
+        for name in (*ended.stdout.splitlines(), "runner/engines/process/keeper.py"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(made) / name, folder / name)
 
 
 def _copy_distribution(name: str, folder: Path) -> None:

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import sys
 from pathlib import Path
 
-DEFAULT_REPEATS = 3
+from runner.catalog.names import full_name
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="kit.py", description="Measure this machine's GPU with the frameworks of a Python."
     )
-    top.add_argument(
-        "--device", choices=["cuda", "cpu"], default="cuda", help="cpu: the same on the CPU, without a GPU"
-    )
-    top.add_argument("--gpu", default="all", metavar="NAME", help="index or UUID; default: the first that is free")
-    top.add_argument("--minutes", type=_minutes, default=9.0, help="time to take; default: 9. Run again, it goes on")
-    top.add_argument("--out", type=Path, default=Path("gpu-kit-results"), help="folder of the results")
-    top.add_argument(
-        "--python", default=sys.executable, help="the interpreter that has the frameworks; default: this one"
-    )
-    top.add_argument("--frameworks", type=_words, default=(), help="these only, between commas; default: all")
-    top.add_argument("--workloads", type=_words, default=(), help="these only, between commas; default: all")
-    top.add_argument("--precision", type=_words, default=(), help="these only, between commas; default: all that fit")
-    top.add_argument("--repeats", type=_repeats, help=f"of each cell; default: {DEFAULT_REPEATS}")
+    add = top.add_argument
+    add("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: the same on the CPU, without a GPU")
+    add("--gpu", default="all", metavar="NAME", help="index or UUID; default: the first that is free")
+    add("--minutes", type=_minutes, default=9.0, help="time to take; default: 9. Run again, it goes on")
+    add("--out", type=Path, default=Path("gpu-kit-results"), help="folder of the results")
+    add("--python", type=_program, default=sys.executable, help="the one with the frameworks; default: this one")
+    for name, field in (("--frameworks", "frameworks"), ("--workloads", "workloads"), ("--precision", "precisions")):
+        add(name, dest=field, type=_names, default=[], help="these only, between commas; default: all that fit")
+    add("--repeats", type=_repeats, help="of each cell; default: 3")
     return top
 
 
@@ -43,8 +41,13 @@ def _repeats(text: str) -> int:
     return repeats
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+def _program(text: str) -> str:
+    """Cells start in a folder of their own, where a relative path leads elsewhere."""
+    return os.path.abspath(shutil.which(text) or text)  # noqa: PTH100 - a link to an interpreter is an environment
+
+
+def _names(text: str) -> list[str]:
+    return sorted({full_name(word.strip()) for word in text.split(",") if word.strip()})
 
 
 def say(line: str) -> None:

@@ -1,7 +1,4 @@
-"""The results of a kit as one archive: facts.json, a file a step, and manifest.json with the digest of every file.
-
-A cell that has ended is a parcel, as in every run. Of a check the file is a small document.
-"""
+"""The results of a kit as one archive: facts.json, the parcel of each step, and manifest.json with the digest of every file."""
 
 from __future__ import annotations
 
@@ -9,28 +6,28 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.kit.steps import CELL, KitStep
+from runner.errors import UserError
+from runner.kit.steps import KitStep
+from runner.results.on_disk.whole import replace_bytes
 from runner.results.parcel import ENDING
 
-# Of the archive's layout. Version 1 had four files a step.
-VERSION = 2
+# Of the archive's layout. In version 2 a check was a document of its own, and in version 1 a step had four files.
+VERSION = 3
 
-ARCHIVE = "gpu-kit-results.tar.gz"
-MANIFEST = "manifest.json"
+ARCHIVE, FACTS, MANIFEST = "gpu-kit-results.tar.gz", "facts.json", "manifest.json"
 
 # Of the files of all steps.
 MOST_BYTES = 480 * 2**20
 
 
 def path_of(out: Path, step: KitStep) -> Path:
-    """The file of a step. It is written last: the step is done when it is there."""
-    return out / "steps" / f"{step.name}{ENDING if step.kind == CELL else '.json'}"
+    """The parcel of a step. It is written last: the step is done when it is there."""
+    return out / "steps" / f"{step.name}{ENDING}"
 
 
 def said_path(out: Path, step: KitStep) -> Path:
@@ -38,36 +35,37 @@ def said_path(out: Path, step: KitStep) -> Path:
     return out / "steps" / f"{step.name}.said"
 
 
+def said(out: Path, step: KitStep) -> dict[str, Any]:
+    """The document at said_path: `status` and `energy_joules`. Raises UserError where it was edited."""
+    path = said_path(out, step)
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (ValueError, TypeError):
+        raise UserError(
+            f"{path} is not as this kit wrote it; remove {path_of(out, step)}, and its step is done again"
+        ) from None
+
+
 def is_begun(out: Path) -> bool:
     """True if a step has ended in this folder, also of an older kit. Before one has, nothing is lost by beginning anew."""
     ended = (f"*{ENDING}", "*.json", "*/step.json")
-    return (out / "facts.json").exists() and any(any((out / "steps").glob(pattern)) for pattern in ended)
+    return (out / FACTS).exists() and any(any((out / "steps").glob(pattern)) for pattern in ended)
 
 
 def size(out: Path) -> int:
-    """How many bytes the files of the steps have."""
-    return sum(path.stat().st_size for path in (out / "steps").iterdir() if path.suffix in (ENDING, ".json"))
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file aside and rename it: a reader sees all of it or none."""
-    aside = path.with_name(f".{path.name}.part")
-    with open(aside, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    """How many bytes the parcels of the steps have."""
+    return sum(path.stat().st_size for path in (out / "steps").glob(f"*{ENDING}"))
 
 
 def pack(out: Path, done: Sequence[KitStep]) -> tuple[Path, str]:
     """Pack what was done so far: the archive, and its sha256 (hex)."""
-    paths = [out / "facts.json", *(path_of(out, step) for step in done)]
-    path = out / ARCHIVE
-    write(path, packed({each.relative_to(out).as_posix(): each.read_bytes() for each in paths}))
-    return path, hashlib.sha256(path.read_bytes()).hexdigest()
+    paths = [out / FACTS, *(path_of(out, step) for step in done)]
+    content = packed({path.relative_to(out).as_posix(): path.read_bytes() for path in paths})
+    replace_bytes(out / ARCHIVE, content)
+    return out / ARCHIVE, hashlib.sha256(content).hexdigest()
 
 
-def packed(files: dict[str, bytes]) -> bytes:
+def packed(files: Mapping[str, bytes]) -> bytes:
     """These files with their manifest as a .tar.gz: the same bytes for the same files."""
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     manifest = json.dumps({"kit": VERSION, "files": digests}, indent=1, sort_keys=True).encode()
@@ -84,6 +82,6 @@ def packed(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def document(value: Any, indent: int | None = None) -> bytes:
+def document(value: Any) -> bytes:
     """A document. A path that is not UTF-8 would not be read again: question marks stand for such characters."""
-    return json.dumps(value, indent=indent, ensure_ascii=False).encode("utf-8", "replace")
+    return json.dumps(value, indent=1, ensure_ascii=False).encode("utf-8", "replace")

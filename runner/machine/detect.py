@@ -39,7 +39,8 @@ def detect(names: str, share: bool = False) -> Machine:
     gpus, refused, why = detect_gpus(cpu.cpus)
     limit = None
     if names != "all":
-        gpus = choose_gpus(gpus, names.split(","), why)
+        broken = "; ".join(refusal.reason for refusal in refused)
+        gpus = choose_gpus(gpus, names.split(","), why or broken or None)
     elif gpus:
         gpus, limit = visible(gpus, refused, os.environ)
         why = why if gpus else limit

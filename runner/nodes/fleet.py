@@ -17,7 +17,7 @@ from runner.nodes.link import Heard, Link, opened
 from runner.nodes.transports.transport import Node, Nodes, NodesError
 from runner.nodes.wire import messages, releases
 from runner.nodes.wire.frames import MOST_BODY_BYTES
-from runner.plan.plan import Cell
+from runner.plan.plan import Cell, not_planned
 from runner.run.options import Options
 from runner.text import in_a_line
 
@@ -208,13 +208,11 @@ class Fleet:
 
     def _wrong(self, cell: Cell, hello: messages.Hello) -> str | None:
         """The part of a planned cell that does not follow from the options, this catalog and the node's devices."""
-        options, workload = self.options, self.workloads.get(cell.workload)
+        options = self.options
         if not messages.is_image_name(cell.image):
             return f"image {in_a_line(cell.image, 60)!r}"
-        if workload is None or cell.framework not in self.frameworks or cell.precision not in workload.precisions:
-            return f"{cell.framework} {cell.workload} {cell.precision}"
-        if (cell.preset, cell.seed, cell.batch) != (options.preset, options.seed, workload.batch_of(options.preset)):
-            return "another preset, seed or batch"
+        if why := not_planned(cell, options.preset, options.seed, self.workloads, self.frameworks):
+            return why
         boards: dict[str, set[str]] = {}
         for gpu in hello.gpus:
             boards.setdefault(gpu.model, set()).add(gpu.board)

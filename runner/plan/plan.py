@@ -12,8 +12,8 @@ from packaging.version import InvalidVersion, Version
 from bench import rules
 from runner.catalog.cuda import PTX_DRIVER, precision_reason
 from runner.catalog.frameworks import Framework
-from runner.catalog.images import Image, suggest
-from runner.catalog.names import aliases_of
+from runner.catalog.images import Image
+from runner.catalog.names import unknown_name
 from runner.catalog.workloads import Workload
 from runner.errors import UserError
 from runner.machine.devices import Gpu, Machine
@@ -150,18 +150,26 @@ def _check_names(
         ("--modes", () if request.modes == ("all",) else request.modes, sorted(modes, key=_default_first)),
         ("--precision", request.precisions, sorted(precisions)),
     ):
-        for name in names:
-            if name not in existing:
-                choices = ", ".join(existing) or "none"
-                raise PlanError(
-                    f"{option}: there is no {name!r}{suggest(name, existing)}; there is {choices}{aliases_of(existing)}"
-                )
+        if why := unknown_name(option, names, existing):
+            raise PlanError(why)
+
+
+def not_planned(
+    cell: Cell, preset: str, seed: int, workloads: Mapping[str, Workload], frameworks: Collection[str]
+) -> str | None:
+    """The part of another machine's cell that does not follow from these options and this catalog; None where all does."""
+    workload = workloads.get(cell.workload)
+    if workload is None or cell.framework not in frameworks or cell.precision not in workload.precisions:
+        return f"{cell.framework} {cell.workload} {cell.precision}"
+    if (cell.preset, cell.seed, cell.batch) != (preset, seed, workload.batch_of(preset)):
+        return "another preset, seed or batch"
+    return None
 
 
 def _targets(image: Image, machine: Machine, request: Request) -> list[_Target]:
     """The devices that an image is meant for."""
     if image.accelerator == "cpu":
-        cpus = len(machine.cpu.cpus)
+        cpus = machine.cpu.count
         return [_Target("cpu", machine.cpu.model, count, reason=_cpus_reason(count, cpus)) for count in request.devices]
     if request.each_gpu:
         targets = [_Target("cuda", gpu.model, gpu=gpu, uuid=gpu.uuid) for gpu in machine.gpus]

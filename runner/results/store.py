@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import trees
-from runner.results import validate
 from runner.results.on_disk import derived, schema_1
 from runner.results.on_disk.derived import parcel_name as parcel_name
 from runner.results.on_disk.schema import SCHEMA_VERSION as SCHEMA_VERSION
@@ -77,6 +76,9 @@ class RunStore:
             )
         if manifest["schema_version"] not in (schema_1.VERSION, SCHEMA_VERSION):
             raise StoreError(f"{path}: schema_version is not {SCHEMA_VERSION}; read it with the release that wrote it")
+        # It needs pydantic, which the machine that a kit measures may lack.
+        from runner.results import validate
+
         if wrong := validate.of_manifest(manifest):
             raise StoreError(f"{path}: {wrong}; restore it, or leave this run out")
         return manifest

@@ -7,12 +7,17 @@ import io
 import json
 import math
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from runner.errors import UserError, first_problem
 from runner.results.on_disk.schema import TABLES
+from runner.text import in_a_line
+
+# Of a sentence or a name that another machine says, in characters.
+MOST_LINE = 2000
 
 Text = Annotated[str, Field(max_length=300)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,60}$")]
@@ -33,6 +38,24 @@ def document(content: bytes, name: str) -> Any:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise UntrustedError(f"{name} is not JSON ({str(error)[:200]})") from None
+    return value
+
+
+def shown_as_it_is(value: Any) -> Any:
+    """Raise ValueError where a text would act on a terminal, or is longer than any that a runner writes."""
+    texts = [value]
+    # The cells of a plan say the same few words: each is looked at once.
+    seen: set[str] = set()
+    while texts:
+        each = texts.pop()
+        if isinstance(each, str):
+            if each not in seen and in_a_line(each, MOST_LINE) != each:
+                raise ValueError(f"a text that cannot be shown as it is: {in_a_line(each, 60)}")
+            seen.add(each)
+        elif isinstance(each, Mapping):
+            texts += [*each, *each.values()]
+        elif isinstance(each, list | tuple):
+            texts += each
     return value
 
 

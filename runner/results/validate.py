@@ -28,7 +28,7 @@ def _is_a_moment(text: str) -> str:
 
 
 # The digits are named: \d also takes those of other scripts.
-_Moment = Annotated[
+Moment = Annotated[
     str,
     Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\+00:00|Z)$"),
     AfterValidator(_is_a_moment),
@@ -130,7 +130,7 @@ class _Options(_Stored):
 
 class _Manifest(_Stored):
     run_id: str
-    created: _Moment
+    created: Moment
     argv: list[str]
     seed: _Seed
     preset: str

@@ -240,7 +240,7 @@ class Attempt:
             still=tuple(still[-MOST_STILL:]),
             jit_cache_grew_bytes=jit_cache.grew(cache, cached),
         )
-        return *self._stored(parcel, prepared.image), wall
+        return *self._stored(parcel, prepared.source), wall
 
     def _settle(self, ended: Exit, recorder: Recorder, cache: Path) -> None:
         """It has ended: what is to be said of that, and what becomes of the folder that its image's cells write."""
@@ -262,7 +262,7 @@ class Attempt:
         else:
             cell_cache.disarm(cache)
 
-    def _stored(self, parcel: Parcel, image: Image) -> tuple[str, str | None]:
+    def _stored(self, parcel: Parcel, image: Image | None) -> tuple[str, str | None]:
         """Hand the parcel over. What the cell filled is free by now; other cells may be about to end for the same."""
         end = time.monotonic() + _ROOM_SECONDS
         while True:

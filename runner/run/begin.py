@@ -233,43 +233,50 @@ def start(
     code = _code_digests(prospect.plan.cells)
     now = datetime.now(UTC)
     run = _new_run(options.out, now)
-    cpu = prospect.machine.cpu
+    manifest = manifest_of(run, now.isoformat(timespec="seconds"), prospect.plan, prospect.machine, code)
+    # A pod has a host name of its own.
+    manifest["host"] |= {"name": os.environ.get("DLBENCH_NODE") or platform.node(), "kernel": prospect.machine.kernel}
     run.write_manifest(
-        {
-            "schema_version": store.SCHEMA_VERSION,
-            "run_id": run.run_id,
-            "created": now.isoformat(timespec="seconds"),
+        manifest
+        | {
             "argv": list(argv),
             "options": options.model_dump(mode="json"),
             "seed": options.seed,
             "preset": options.preset,
             "repeats": prospect.repeats,
             "engine": prospect.engine.name,
-            "devices": [asdict(gpu) for gpu in prospect.machine.gpus],
-            "devices_refused": [asdict(device) for device in prospect.machine.refused],
-            "host": {
-                # A pod has a host name of its own.
-                "name": os.environ.get("DLBENCH_NODE") or platform.node(),
-                "cpu_model": cpu.model,
-                "cpu_count": cpu.count,
-                "cpu_quota": cpu.quota,
-                "memory_bytes": cpu.memory_bytes,
-                "kernel": prospect.machine.kernel,
-            },
-            "plan": [
-                cell.as_dict() | {"code_sha256": code[cell.framework, cell.workload]} for cell in prospect.plan.cells
-            ],
-            "skipped": len(prospect.plan.skips),
-            "skips": [asdict(skip) for skip in prospect.plan.skips],
             "bench_sha256": identity.source_digest(),
-            "runner_version": runner_version(),
-            "reused": [],
             **prospect.expectations(prospect.jobs),
         }
         | prospect.facts()
     )
     remember(run.run_id, options)
     return prospect, run
+
+
+def manifest_of(
+    run: store.RunStore, created: str, plan: Plan, machine: Machine, code: Mapping[tuple[str, str], str]
+) -> dict[str, Any]:
+    """The part of run.json that follows from a plan and its machine. `code`: (framework, workload) -> the digest of its code."""
+    cpu = machine.cpu
+    return {
+        "schema_version": store.SCHEMA_VERSION,
+        "run_id": run.run_id,
+        "created": created,
+        "devices": [asdict(gpu) for gpu in machine.gpus],
+        "devices_refused": [asdict(device) for device in machine.refused],
+        "host": {
+            "cpu_model": cpu.model,
+            "cpu_count": cpu.count,
+            "cpu_quota": cpu.quota,
+            "memory_bytes": cpu.memory_bytes,
+        },
+        "plan": [cell.as_dict() | {"code_sha256": code.get((cell.framework, cell.workload))} for cell in plan.cells],
+        "skipped": len(plan.skips),
+        "skips": [asdict(skip) for skip in plan.skips],
+        "runner_version": runner_version(),
+        "reused": [],
+    }
 
 
 def _code_digests(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from runner.engines.base import EngineError, EngineGoneError, ReadyImage, Slot
 from runner.machine.devices import Gpu, Machine
 from runner.machine.telemetry_gpu import GpuSampler, lost_board
-from runner.plan.plan import Cell
+from runner.plan.combination import Cell
 from runner.results.parcel import MOST_REASON, Parcel
 from runner.run.attempt import Attempt, AttemptContext
 from runner.run.dispatch import Dispatcher, Job, Place, places, turns
@@ -278,7 +278,7 @@ class CellRunner:
         boards = [place.board for place in chosen if place.kind == "cuda"]
         prepared = ready[job.cell.image]
         capabilities = {gpu.compute_capability for gpu in self.machine.gpus if gpu.uuid in slot.device_uuids}
-        compiles = not capabilities.isdisjoint(prepared.image.ptx_only)
+        compiles = prepared.source is not None and not capabilities.isdisjoint(prepared.source.ptx_only)
         attempt = Attempt(self.site, job, slot, boards, partial(self.observer.printed, job), compiles)
         self._active[job] = attempt
         self._threads = [thread for thread in self._threads if thread.is_alive()]

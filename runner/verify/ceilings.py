@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.engines import cell_cache
 from runner.engines.base import Engine, EngineError, ReadyImage, Running, Slot
+from runner.engines.probe import printed
 from runner.errors import UserError
 
 PROBE = "bench.ceilings"
@@ -91,30 +91,13 @@ def printed_by(
         running = engine.start(probe, arguments, slot, label, None, cache)
     except EngineError as error:
         raise CeilingsError(str(error)) from error
-    timer = threading.Timer(limit_seconds, running.stop)
-    timer.daemon = True
-    timer.start()
-    printed = b""
-    try:
-        with watch(running):
-            for chunk in running.events():
-                printed += chunk
-                if len(printed) > _MAX_BYTES:
-                    running.stop()
-                    break
-            ended = running.wait()
-            cell_cache.disarm(cache)
-    except BaseException:  # Ctrl-C: the probe must not stay behind
-        with contextlib.suppress(EngineError):
-            running.stop()
-            running.wait()
-        raise
-    finally:
-        timer.cancel()
-    if ended.code != 0 or len(printed) > _MAX_BYTES:
-        last = ended.log_tail.strip().splitlines()[-1:] or ["its standard error is empty"]
-        raise CeilingsError(f"the probe ended with exit code {ended.code}: {last[0][:300]}")
-    return printed
+    with watch(running):
+        said = printed(running, limit_seconds, _MAX_BYTES)
+        cell_cache.disarm(cache)
+    if said.ended.code != 0 or said.too_long:
+        last = said.ended.log_tail.strip().splitlines()[-1:] or ["its standard error is empty"]
+        raise CeilingsError(f"the probe ended with exit code {said.ended.code}: {last[0][:300]}")
+    return said.output
 
 
 def parse(text: bytes | str) -> Ceilings:

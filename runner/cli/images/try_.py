@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from runner.catalog.frameworks import load_frameworks
-from runner.catalog.images import CatalogError, Image, suggest
+from runner.catalog.images import CatalogError, Image
+from runner.catalog.names import unknown_name
 from runner.catalog.workloads import load_workloads
 from runner.cli.images import Names, chosen
 from runner.cli.shared import note
@@ -87,10 +88,8 @@ def try_(
 
 def _there(option: str, given: list[str] | None, existing: Iterable[str]) -> None:
     """Raises UserError where a word of the user's is none of these."""
-    known = sorted(existing)
-    for name in given or []:
-        if name not in known:
-            raise UserError(f"{option}: there is no {name!r}{suggest(name, known)}; there is {', '.join(known)}")
+    if why := unknown_name(option, given or [], sorted(existing)):
+        raise UserError(why)
 
 
 def _tried(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import date
-from pathlib import Path
 from typing import Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
 from runner.catalog.images import Image, Precision, load_catalog
-from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
+from runner.engines.base import EngineError, Settings
 from runner.engines.process import installed
-from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
+from runner.engines.process.process import NOT_WALLED_IN
 from runner.paths import PROJECT
 
 
@@ -58,14 +57,11 @@ def _accelerator(entry: Mapping[str, Any], gpus: bool) -> Literal["cpu", "cuda"]
     return "cuda" if gpus and isinstance(kinds, list) and "cuda" in kinds else "cpu"
 
 
-class HostEngine(Engine):
+class HostEngine(installed.InterpreterEngine):
     """The engine `host`. By default it measures the interpreter that the runner runs in."""
 
-    name = installed.ENGINE
-    measures_interpreter = True
-
     def __init__(self, settings: Settings | None = None) -> None:
-        self._python = str((settings and settings.python) or sys.executable)
+        super().__init__(str((settings and settings.python) or sys.executable))
 
     def unavailable(self) -> str | None:
         """Why the interpreter cannot be used; None when it has at least one framework."""
@@ -80,7 +76,7 @@ class HostEngine(Engine):
 
     def images(self, gpus: bool) -> dict[str, Image]:
         """An image for each framework of the interpreter, by name. `gpus`: use GPUs where a framework can."""
-        packages = self._packages
+        packages = self.packages
         digest = installed.lock_sha256(packages)
         catalog = load_catalog().values()
         images: dict[str, Image] = {}
@@ -117,31 +113,6 @@ class HostEngine(Engine):
     def unfit(self, image: Image) -> str | None:
         """Only this interpreter's own images can run in it."""
         return None if isinstance(image, HostImage) else f"the engine `host` runs what {self._python} has, not images"
-
-    def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
-        """Nothing is made."""
-        digest = installed.image_digest(image.lock_sha256, self._python)
-        return ReadyImage(image, digest, (self._packages["path"], "-m", "bench"))
-
-    def start(
-        self,
-        prepared: ReadyImage,
-        arguments: Sequence[str],
-        slot: Slot,
-        label: str,
-        data: Path | None,
-        cache: Path,
-    ) -> LocalRunning:
-        """Start a cell as a process, with the user's own home: its settings belong to the installation."""
-        return start_process(prepared, arguments, slot, label, data, cache, keep=installed.KEPT)
-
-    def sweep(self) -> int:
-        """Remove the scratch folders of runners that died."""
-        return sweep_scratch()
-
-    @functools.cached_property
-    def _packages(self) -> dict[str, Any]:
-        return installed.packages(self._python)
 
     @functools.cached_property
     def _frameworks(self) -> list[dict[str, Any]]:

@@ -1,17 +1,25 @@
-"""An existing interpreter: its packages, and the names of its frameworks as images."""
+"""An existing interpreter: its packages, the names of its frameworks as images, and its cells as processes."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from runner.engines.base import Engine, ReadyImage
+from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
+from runner.engines.slots import Slot
 from runner.errors import EngineError
 from runner.paths import PROJECT, cache_folder
+
+if TYPE_CHECKING:
+    from runner.catalog.images import Image
 
 # The engine that measures it.
 ENGINE = "host"
@@ -28,6 +36,40 @@ from importlib import metadata
 names = sorted({"%s==%s" % (d.metadata["Name"], d.version) for d in metadata.distributions()})
 print(json.dumps({"python": platform.python_version(), "path": sys.executable, "installed": names}))
 """
+
+
+class InterpreterEngine(Engine):
+    """Starts the cells of an interpreter. In the standard library only: the kit measures where nothing is installed."""
+
+    name = ENGINE
+    measures_interpreter = True
+
+    def __init__(self, python: str) -> None:
+        self._python = python
+
+    @functools.cached_property
+    def packages(self) -> dict[str, Any]:
+        return packages(self._python)
+
+    def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
+        """Nothing is made."""
+        return ReadyImage(image, image_digest(image.lock_sha256, self._python), (self.packages["path"], "-m", "bench"))
+
+    def start(
+        self,
+        prepared: ReadyImage,
+        arguments: Sequence[str],
+        slot: Slot,
+        label: str,
+        data: Path | None,
+        cache: Path,
+    ) -> LocalRunning:
+        """Start a cell as a process, with the user's own home: its settings belong to the installation."""
+        return start_process(prepared, arguments, slot, label, data, cache, keep=KEPT)
+
+    def sweep(self) -> int:
+        """Remove the scratch folders of runners that died."""
+        return sweep_scratch()
 
 
 def packages(python: str) -> dict[str, Any]:

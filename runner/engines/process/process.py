@@ -15,10 +15,10 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from bench import rules
 from runner import trees
+from runner.engines.base import ReadyImage
 from runner.engines.ownership import is_dead, owner_of
 from runner.engines.slots import JIT_CACHE_BYTES, JIT_CACHE_FOLDER, LOG_TAIL_BYTES, Exit, Slot
 from runner.errors import EngineError
@@ -74,17 +74,8 @@ def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str]
     return environment
 
 
-class Startable(Protocol):
-    """The program of a cell: an image that is ready, or the kit's interpreter."""
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        """argv up to and with `-m bench`"""
-        ...
-
-
 def start_process(
-    prepared: Startable,
+    prepared: ReadyImage,
     arguments: Sequence[str],
     slot: Slot,
     label: str,

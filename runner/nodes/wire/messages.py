@@ -6,7 +6,6 @@ terminal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
@@ -16,13 +15,13 @@ from runner.errors import first_problem
 from runner.machine.devices import Cpu, Gpu, Refused
 from runner.nodes.wire.frames import Frame, FrameError
 from runner.plan.plan import Cell, Skip
-from runner.results.untrusted import Hash, Name, Text
+from runner.results.untrusted import MOST_LINE as MOST_LINE
+from runner.results.untrusted import Hash, Name, Text, shown_as_it_is
 from runner.text import in_a_line
 
 # The version of these messages. Both sides must have the same.
 PROTOCOL = 1
 
-MOST_LINE = 2000
 _MOST_CELLS = 20_000
 # Of the results that an agent could not hand over, in one run.
 _MOST_SPOOLED = 10_000
@@ -30,24 +29,6 @@ _MOST_SPOOLED = 10_000
 
 def _in_a_line(text: str) -> str:
     return in_a_line(text, MOST_LINE)
-
-
-def _shown_as_it_is(value: Any) -> Any:
-    """Raise ValueError where a text would act on a terminal, or is longer than any that a runner writes."""
-    texts = [value]
-    # The cells of a plan say the same few words: each is looked at once.
-    seen: set[str] = set()
-    while texts:
-        each = texts.pop()
-        if isinstance(each, str):
-            if each not in seen and in_a_line(each, MOST_LINE) != each:
-                raise ValueError(f"a text that cannot be shown as it is: {in_a_line(each, 60)}")
-            seen.add(each)
-        elif isinstance(each, Mapping):
-            texts += [*each, *each.values()]
-        elif isinstance(each, list | tuple):
-            texts += each
-    return value
 
 
 Line = Annotated[str, Field(max_length=16 * MOST_LINE), AfterValidator(_in_a_line)]
@@ -181,7 +162,7 @@ class Hello(_Message):
     @model_validator(mode="before")
     @classmethod
     def _can_be_shown(cls, value: Any) -> Any:
-        return _shown_as_it_is(value)
+        return shown_as_it_is(value)
 
 
 class Said(_Message):

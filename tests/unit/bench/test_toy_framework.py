@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import PROJECT
-from runner.kit.refusal import refusal
+from runner.engines.probe import refusal
 
 TOY = PROJECT / "tests" / "fixtures" / "toy_framework"
 

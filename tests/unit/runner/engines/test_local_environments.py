@@ -402,7 +402,7 @@ def test_an_interpreter_without_frameworks_or_that_is_none_is_told_in_a_sentence
 ) -> None:
     assert "has none of the frameworks" in str(HostEngine().unavailable())
     with pytest.raises(EngineError, match="did not say what it has"):
-        _ = HostEngine(Settings(python=tmp_path / "python"))._packages
+        _ = HostEngine(Settings(python=tmp_path / "python")).packages
 
 
 def test_what_pip_prints_goes_to_the_log_and_its_end_into_an_error(tmp_path: Path) -> None:

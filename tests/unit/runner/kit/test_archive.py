@@ -20,35 +20,47 @@ from runner.cli.import_ import lines
 from runner.cli.main import app
 from runner.engines.process import installed
 from runner.kit import archive as archives
-from runner.kit.archive import ArchiveError, PlannedStep, read
+from runner.kit.archive import ArchiveError, read
 from runner.kit.imported import Imported, StepOutcome, import_archive
 from runner.kit.pack import packed
-from runner.kit.steps import Device, KitStep, cell_of
-from runner.machine.devices import Gpu
+from runner.kit.step_outcome import outcome
+from runner.kit.steps import KitStep, Wanted, plan
+from runner.machine.devices import Cpu, Gpu, Machine
 from runner.results import store
 from runner.results.cells import stored_cells
 from runner.results.parcel import Parcel, decode, encode
 from runner.results.rows import by_repeat, rows_of
 from tests.fixtures.nodes import parcel_of
 
+PACKAGES = {"python": "3.11.7", "path": "/usr/bin/python3", "installed": ["torch==2.13.0"]}
+LOCK = installed.lock_sha256(PACKAGES)
+CPU = Cpu("AMD EPYC", (0, 1), 1)
+
+
+def steps_on(*gpus: Gpu, **wanted: Any) -> list[KitStep]:
+    """The steps that a kit plans for PyTorch's GRU at fp32: its check, its cell, its windows, its repeats."""
+    entry = {"framework": "torch", "version": "2.13.0+cpu", "device_kinds": ["cpu", "cuda"]}
+    choice = Wanted(**{"workloads": ["gru-imdb"], "precisions": ["fp32"], **wanted})
+    return plan([entry], Machine(CPU, gpus, None), LOCK, choice)[0]
+
+
+CHECK, STEP, AGAIN = steps_on(repeats=2)
+CELL = STEP.cell
 FACTS: dict[str, Any] = {
-    "kit": 2,
+    "kit": 3,
     "bench_sha256": "0" * 64,
-    "device_kind": "cpu",
     "device_uuid": "",
-    "packages": {"python": "3.11.7", "path": "/usr/bin/python3", "installed": ["torch==2.13.0"]},
+    "packages": PACKAGES,
     "created": "2026-11-22T10:00:00+00:00",
     "python": "/usr/bin/python3",
-    "frameworks": [{"framework": "torch", "version": "2.13.0+cpu", "device_kinds": ["cpu"]}],
+    "options": asdict(Wanted()),
     "gpus": [],
     "refused": [],
     "cpu": {"model": "AMD EPYC", "cpus": [0, 1], "memory_bytes": 1, "memory_nodes": []},
     "kernel": "6",
-    "planned": [{"kind": "cell", "framework": "torch", "workload": "gru-imdb", "precision": "fp32", "repeat": 1}],
-    "left_out": [],
+    "planned": [asdict(STEP)],
+    "skips": [],
 }
-LOCK = installed.lock_sha256(FACTS["packages"])
-CELL = cell_of(KitStep("cell", "torch", "gru-imdb", "fp32"), "2.13.0+cpu", LOCK, Device("cpu", "AMD EPYC", None))
 ROW = {"device": "cpu", "unix": 1795223027.0, "cpu_seconds": 1.0}
 PARCEL = replace(
     parcel_of(CELL),
@@ -64,6 +76,11 @@ NAME = "steps/cell.torch.gru-imdb.fp32.r1.parcel"
 
 def printed(parcel: Parcel) -> bytes:
     return b"".join(piece for _, piece in parcel.tape)
+
+
+def planned(**changed: Any) -> dict[str, Any]:
+    """Facts with one planned step, whose cell is changed."""
+    return FACTS | {"planned": [asdict(STEP) | {"cell": asdict(CELL) | changed}]}
 
 
 def files(facts: Any = FACTS, parcel: Parcel | bytes = PARCEL, name: str = NAME) -> dict[str, bytes]:
@@ -83,6 +100,9 @@ def tar(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return buffer.getvalue()
+
+
+OLD = tarfile.TarInfo("manifest.json"), b'{"kit": 2, "files": {}}'
 
 
 def link(name: str, kind: bytes) -> tarfile.TarInfo:
@@ -105,29 +125,26 @@ def sparse(name: str) -> tarfile.TarInfo:
     return member
 
 
-def test_a_whole_archive_is_read_and_its_cell_is_ok(tmp_path: Path) -> None:
-    archive = read(write(tmp_path / "kit.tar.gz", packed(files())))
-    (outcome,) = import_archive(archive, tmp_path / "runs").outcomes
+def imported(tmp_path: Path, content: dict[str, bytes]) -> Imported:
+    return import_archive(read(write(tmp_path / "kit.tar.gz", packed(content))), tmp_path / "runs")
+
+
+def test_the_cell_of_a_whole_archive_is_ok_and_is_kept_as_a_parcel_with_its_rows(tmp_path: Path) -> None:
+    made = imported(tmp_path, files())
+    (outcome,) = made.outcomes
     assert outcome.status == "ok", outcome.reason
+    (path,) = (made.run.folder / "repeats").iterdir()
+    parcel = decode(path.read_bytes(), path.name)
+    assert printed(parcel) == printed(PARCEL)
+    (row,) = store.read([made.run.folder], "cells").to_pylist()
+    assert (row["cell_id"], row["engine"], row["wall_seconds"]) == (parcel.cell_id, "host", parcel.wall_seconds)
 
 
 def test_a_cell_that_ran_other_code_than_the_kit_of_this_checkout_has_fails(tmp_path: Path) -> None:
     """What was recorded ran the bench of its day. Of a kit with another bench than this checkout no digest is known."""
-    today = FACTS | {"bench_sha256": identity.source_digest()}
-    archive = read(write(tmp_path / "kit.tar.gz", packed(files(facts=today))))
-    (outcome,) = import_archive(archive, tmp_path / "runs").outcomes
+    (outcome,) = imported(tmp_path, files(FACTS | {"bench_sha256": identity.source_digest()})).outcomes
     assert outcome.status == "failed"
     assert "it ran a bench with the digest" in outcome.reason
-
-
-def test_an_imported_cell_is_kept_as_a_parcel_and_has_the_rows_of_it(tmp_path: Path) -> None:
-    archive = read(write(tmp_path / "kit.tar.gz", packed(files())))
-    run = import_archive(archive, tmp_path / "runs").run
-    (path,) = (run.folder / "repeats").iterdir()
-    parcel = decode(path.read_bytes(), path.name)
-    assert printed(parcel) == printed(PARCEL)
-    (row,) = store.read([run.folder], "cells").to_pylist()
-    assert (row["cell_id"], row["engine"], row["wall_seconds"]) == (parcel.cell_id, "host", parcel.wall_seconds)
 
 
 @pytest.mark.timeout(20)
@@ -151,11 +168,17 @@ def test_what_is_no_file_is_no_archive_and_is_not_waited_for(tmp_path: Path) -> 
         (lambda content: tar((link("facts.json", tarfile.LNKTYPE), b"")), "'facts.json' is not a plain file"),
         (lambda content: tar((link("facts.json", tarfile.FIFOTYPE), b"")), "'facts.json' is not a plain file"),
         (lambda content: tar((sparse("facts.json"), b"1")), "'facts.json' is not a plain file"),
-        (lambda content: tar(*[(tarfile.TarInfo("facts.json"), b"1")] * 2), "is there twice"),
+        (lambda content: tar(*[(tarfile.TarInfo("facts.json"), b"1")] * 2), "it has two files 'facts.json'"),
         (lambda content: tar((tarfile.TarInfo("facts.json"), b"{}")), "it has no manifest.json"),
-        (lambda content: tar(*[(header(), b"a" * 8)] * 5000), "it is damaged, or no .tar.gz .maximum recursion"),
+        (lambda content: tar(*[(header(), b"a" * 8)] * 5000), "or it is no .tar.gz file .maximum recursion"),
         (lambda content: tar((tarfile.TarInfo("manifest.json"), b"[" * 100_000)), "manifest.json is not JSON"),
-        (lambda content: tar((tarfile.TarInfo("manifest.json"), b'{"kit": 1, "files": {}}')), "kit is not 2"),
+        # The archives of kits of before.
+        (lambda content: tar(OLD), "kit is not 3; import it with the release that the kit was made with$"),
+        (
+            lambda content: tar(OLD, (tarfile.TarInfo("steps/cell.torch/step.json"), b"")),
+            "kit is not 3; import it with",
+        ),
+        (lambda content: tar(OLD, (tarfile.TarInfo("steps/check.torch.json"), b"")), "kit is not 3; import it with"),
     ],
 )
 def test_a_damaged_or_hostile_archive_is_refused(tmp_path: Path, change: Callable[[bytes], bytes], words: str) -> None:
@@ -173,16 +196,8 @@ def test_a_file_that_is_not_what_the_manifest_says_is_refused(tmp_path: Path) ->
             file = archive.extractfile(member)
             assert file
             members.append((member, file.read().replace(b'"kernel": "6"', b'"kernel": "7"')))
-    with pytest.raises(ArchiveError, match=r"facts.json' is not what manifest.json says"):
+    with pytest.raises(ArchiveError, match=r"'facts.json' has another digest than manifest.json names"):
         read(write(tmp_path / "kit.tar.gz", tar(*members)))
-
-
-def test_an_archive_of_the_former_form_is_for_the_release_that_made_it(tmp_path: Path) -> None:
-    path = tmp_path / "kit.tar.gz"
-    manifest = b'{"kit": 1, "files": {}}'
-    old = tarfile.TarInfo("steps/cell.torch.gru-imdb.fp32.r1/step.json")
-    with pytest.raises(ArchiveError, match=r"import it with the release that the kit was made with$"):
-        read(write(path, tar((tarfile.TarInfo("manifest.json"), manifest), (old, b"{}"))))
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +206,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
     with pytest.raises(ArchiveError, match="it unpacks to more than 100000 bytes"):
         read(write(tmp_path / "kit.tar.gz", tar((bomb, b"\0" * 200_000))))
     monkeypatch.undo()
-    with pytest.raises(ArchiveError, match=r"it unpacks to more than \d+ bytes, and no kit's archive of its size does"):
+    with pytest.raises(ArchiveError, match=r"it unpacks to more than \d+ bytes, and no kit makes such an archive"):
         read(write(tmp_path / "large.tar.gz", packed(files(parcel=b"\0" * (40 << 20)))))
 
 
@@ -206,15 +221,29 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
         (files(facts=FACTS | {"surprise": 5}), "facts.json: surprise: there is no such field"),
         (files(facts=FACTS | {"created": "yesterday"}), "facts.json: created"),
         (files(facts=FACTS | {"created": "2026-99-99T00:00:00+00:00"}), "facts.json: created"),
+        (files(facts=FACTS | {"created": "0001-01-01T00:00:00+00:00"}), "facts.json: created"),
         (
             files(facts=FACTS | {"packages": {"python": "3.11.7", "path": "x" * 17_000_000, "installed": []}}),
-            "too large",
+            "'facts.json' has more than 16777216 bytes",
         ),
-        (files(parcel=bytes(17_000_000), name="steps/check.torch.gru-imdb.fp32.r1.json"), "too large"),
+        (
+            files(facts=planned(workload="of-the-future"), name=NAME.replace("gru-imdb", "of-the-future")),
+            "this release does not know torch of-the-future fp32",
+        ),
+        (files(facts=planned(batch=1)), "this release does not know another preset, seed or batch"),
+        (files(facts=planned(device_model="Xeon")), "a cell of another interpreter or device than facts.json names"),
+        (files(facts=planned(lock_sha256="0" * 64)), "a cell of another interpreter or device than facts.json names"),
+        (files(facts=planned(image="host-\x1b[31m")), "facts.json: planned: a text that cannot be shown as it is"),
+        (files(facts=planned(image="torch-2.13.0-cpu")), "a cell of another interpreter or device than facts.json"),
+        (files(facts=FACTS | {"device_uuid": "GPU-1"}), "device_uuid is none of its GPUs"),
+        (files(facts=FACTS | {"planned": [asdict(STEP) | {"kind": "evil"}]}), "facts.json: planned.*kind"),
         (files(facts=[]), "facts.json"),
         (files(facts=FACTS | {"cpu": FACTS["cpu"] | {"memory_bytes": 10**400}}), "the number 1000.* is too large"),
         (files(facts=FACTS | {"cpu": FACTS["cpu"] | {"model": "\ud800"}}), "facts.json is not JSON .*surrogates"),
-        (files(name=NAME.replace("gru-imdb", "cnn-cifar10")), "it holds a step that was not planned"),
+        (
+            files(name=NAME.replace("gru-imdb", "cnn-cifar10")),
+            "cnn-cifar10.fp32.r1.parcel is of a step that was not planned",
+        ),
         (
             files(parcel=b""),
             "cell.torch.gru-imdb.fp32.r1: .* is no parcel: it is damaged; copy it again from the machine",
@@ -232,31 +261,15 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
 )
 def test_a_field_that_no_kit_writes_is_named(tmp_path: Path, changed: dict[str, bytes], words: str) -> None:
     with pytest.raises(ArchiveError, match=words):
-        import_archive(read(write(tmp_path / "kit.tar.gz", packed(changed))), tmp_path / "runs")
+        imported(tmp_path, changed)
     assert not list((tmp_path / "runs").glob("*"))
-
-
-@pytest.mark.parametrize(
-    ("output", "words"),
-    [
-        (b"", "it never printed its environment|before its `end`"),
-        (b'{"event":"evil"}\n', "its output broke the protocol"),
-        (b"\xff" * 100 + b"\n", "its output broke the protocol"),
-        (b"x" * 2_000_000, "its output broke the protocol"),
-    ],
-    ids=["nothing", "another event", "no text", "a long line"],
-)
-def test_an_imported_cell_is_judged_as_a_measured_one(tmp_path: Path, output: bytes, words: str) -> None:
-    parcel = replace(PARCEL, tape=((101.0, output),) if output else ())
-    archive = read(write(tmp_path / "kit.tar.gz", packed(files(parcel=parcel))))
-    (outcome,) = import_archive(archive, tmp_path / "runs").outcomes
-    assert outcome.status == "failed"
-    assert any(word in outcome.reason for word in words.split("|")), outcome.reason
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
+        (replace(PARCEL, tape=()), "its `end`"),
+        (replace(PARCEL, tape=((101.0, b"x" * 2_000_000),)), "its output broke the protocol"),
         (
             replace(
                 PARCEL, tape=tuple((at, each.replace(b'"kind":"cpu"', b'"kind":"cuda"')) for at, each in PARCEL.tape)
@@ -266,15 +279,15 @@ def test_an_imported_cell_is_judged_as_a_measured_one(tmp_path: Path, output: by
         (replace(PARCEL, uuids=("GPU-1",)), "its parcel names other devices"),
         (replace(PARCEL, telemetry=(ROW | {"device": "GPU-of-nobody"},)), "its telemetry is of 'GPU-of-nobody'"),
         (replace(PARCEL, tape=tuple((None, each) for _, each in PARCEL.tape)), "nobody noted when its output came"),
-        (replace(PARCEL, tape=tuple((131.0, each) for _, each in PARCEL.tape)), "were reported up to"),
         (replace(PARCEL, began=110.0), "its process is older than the call that started it"),
+        (
+            Parcel(CELL.id, 1, "host", ended_by=("gpu-lost", "every GPU has fallen off the bus")),
+            "every GPU has fallen off the bus",
+        ),
     ],
 )
-def test_an_imported_cell_meets_the_judges_of_devices_and_of_arrivals(
-    tmp_path: Path, changed: Parcel, words: str
-) -> None:
-    archive = read(write(tmp_path / "kit.tar.gz", packed(files(parcel=changed))))
-    (outcome,) = import_archive(archive, tmp_path / "runs").outcomes
+def test_an_imported_cell_is_judged_as_a_measured_one(tmp_path: Path, changed: Parcel, words: str) -> None:
+    (outcome,) = imported(tmp_path, files(parcel=changed)).outcomes
     assert outcome.status == "failed"
     assert words in outcome.reason
 
@@ -283,9 +296,8 @@ def test_a_gpu_cell_is_proved_by_what_the_kit_saw(tmp_path: Path) -> None:
     """The framework says that it ran on the GPU. NVML's list of processes decides whether that is proved."""
     uuid = "GPU-11111111-1111-1111-1111-111111111111"
     gpu = Gpu(0, uuid, "NVIDIA H200", "9.0", 10**11, "580.65.06", (0, 1))
-    facts = FACTS | {"device_kind": "cuda", "device_uuid": uuid, "gpus": [asdict(gpu)]}
-    device = Device("cuda", "NVIDIA H200", None)
-    cell = cell_of(KitStep("cell", "torch", "gru-imdb", "fp32"), "2.13.0+cpu", LOCK, device)
+    step = next(each for each in steps_on(gpu) if each.kind == "cell")
+    facts = FACTS | {"device_uuid": uuid, "gpus": [asdict(gpu)], "planned": [asdict(step)]}
     told = (b'"kind":"cpu"', b'"kind":"cuda"'), (b'"uuids":[]', b'"uuids":["%s"]' % uuid.encode())
     output = printed(PARCEL)
     for old, new in told:
@@ -293,7 +305,7 @@ def test_a_gpu_cell_is_proved_by_what_the_kit_saw(tmp_path: Path) -> None:
     times = (at for at, _ in PARCEL.tape)
     parcel = replace(
         PARCEL,
-        cell_id=cell.id,
+        cell_id=step.cell.id,
         uuids=(uuid,),
         boards=(uuid,),
         jit_cache_grew_bytes=5,
@@ -302,24 +314,20 @@ def test_a_gpu_cell_is_proved_by_what_the_kit_saw(tmp_path: Path) -> None:
         tape=tuple(zip(times, output.splitlines(keepends=True), strict=True)),
     )
     for number, proved in enumerate(((uuid,), ())):
-        content = packed(files(facts, replace(parcel, proved=proved)))
-        imported = import_archive(read(write(tmp_path / f"{number}.tar.gz", content)), tmp_path / f"runs-{number}")
-        assert imported.outcomes[0].status == "ok", imported.outcomes
-        (row,) = store.read([imported.run.folder], "cells").to_pandas().to_dict("records")
+        (tmp_path / str(number)).mkdir()
+        made = imported(tmp_path / str(number), files(facts, replace(parcel, proved=proved)))
+        assert made.outcomes[0].status == "ok", made.outcomes
+        (row,) = store.read([made.run.folder], "cells").to_pandas().to_dict("records")
         assert row["device_proof"].startswith("proved by NVML" if proved else "not proved")
         assert list(row["foreign_processes"]) == ["x (process 7, 0.0 GB)"]
         assert (row["device_model"], row["jit_cache_grew_bytes"]) == ("NVIDIA H200", 5)
 
 
-def two_repeats(*repeats: int) -> bytes:
+def two_repeats(*repeats: int) -> dict[str, bytes]:
     """An archive of a measurement that was to have two repeats, with these."""
-    first = FACTS["planned"][0]
-    facts = FACTS | {"planned": [first, first | {"repeat": 2}]}
+    facts = FACTS | {"planned": [asdict(STEP), asdict(AGAIN)]}
     content = {"facts.json": json.dumps(facts).encode()}
-    for repeat in repeats:
-        name = NAME.replace("r1", f"r{repeat}")
-        content |= files(facts, replace(PARCEL, repeat=repeat), name)
-    return packed(content)
+    return content | {NAME.replace("r1", f"r{n}"): encode(replace(PARCEL, repeat=n)) for n in repeats}
 
 
 def test_the_same_files_are_the_same_archive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +337,7 @@ def test_the_same_files_are_the_same_archive(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_measurement_is_one_run_however_often_it_was_packed(tmp_path: Path) -> None:
-    short, whole = (write(tmp_path / name, two_repeats(*r)) for name, r in (("1.tar.gz", (1,)), ("2.tar.gz", (1, 2))))
+    short, whole = (write(tmp_path / f"{r[-1]}.gz", packed(two_repeats(*r))) for r in ((1,), (1, 2)))
     first = import_archive(read(short), tmp_path / "runs")
     # Of an import that was killed.
     (tmp_path / "runs" / f".{first.run.run_id}.part" / "cells").mkdir(parents=True)
@@ -344,12 +352,11 @@ def test_a_measurement_is_one_run_however_often_it_was_packed(tmp_path: Path) ->
 
 @pytest.mark.timeout(20)
 def test_a_pipe_in_the_place_of_what_an_import_kept_is_not_waited_for(tmp_path: Path) -> None:
-    path = write(tmp_path / "kit.tar.gz", packed(files()))
-    kept = import_archive(read(path), tmp_path / "runs").run.folder / "kit.json"
+    kept = imported(tmp_path, files()).run.folder / "kit.json"
     kept.unlink()
     os.mkfifo(kept)
     with pytest.raises(ArchiveError, match="is there already, and is another run"):
-        import_archive(read(path), tmp_path / "runs")
+        imported(tmp_path, files())
 
 
 def test_a_place_where_no_run_can_be_stored_is_named(tmp_path: Path) -> None:
@@ -362,15 +369,15 @@ def test_a_reference_is_saved_of_the_repeats_that_were_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DLBENCH_REFERENCES", str(tmp_path / "references"))
-    folder = import_archive(read(write(tmp_path / "kit.tar.gz", two_repeats(1))), tmp_path / "runs").run.folder
+    folder = imported(tmp_path, two_repeats(1)).run.folder
     saved = CliRunner().invoke(app, ["reference", "save", str(folder), "--name", "there", "--noisy"])
     assert saved.exit_code == 0, saved.output
 
 
 def test_a_cell_has_the_repeats_that_were_measured_and_one_without_any_did_not_end(tmp_path: Path) -> None:
     for number, (repeats, status, planned) in enumerate((((1,), "ok", 1), ((), "missing", 2))):
-        archive = read(write(tmp_path / f"{number}.tar.gz", two_repeats(*repeats)))
-        run = import_archive(archive, tmp_path / f"runs-{number}").run
+        (tmp_path / str(number)).mkdir()
+        run = imported(tmp_path / str(number), two_repeats(*repeats)).run
         manifest, tables = run.manifest(), [store.read([run.folder], table) for table in ("cells", "samples")]
         ((cell, _),) = stored_cells([manifest], rows_of(tables[0]), by_repeat(tables[1]))
         assert (cell.status, cell.planned) == (status, planned)
@@ -379,11 +386,8 @@ def test_a_cell_has_the_repeats_that_were_measured_and_one_without_any_did_not_e
 
 
 def test_a_step_that_cannot_be_read_is_left_out_with_a_sentence_and_the_others_are_imported(tmp_path: Path) -> None:
-    with_two = json.loads(json.dumps(FACTS))
-    with_two["planned"].append(FACTS["planned"][0] | {"repeat": 2})
     bad = encode(replace(PARCEL, repeat=2, xids=(("GPU", 1),) * 2000))
-    content = files(facts=with_two) | {NAME.replace("r1", "r2"): bad}
-    path = write(tmp_path / "kit.tar.gz", packed(content))
+    path = write(tmp_path / "kit.tar.gz", packed(two_repeats(1) | {NAME.replace("r1", "r2"): bad}))
     said = CliRunner().invoke(app, ["import", str(path), "--out", str(tmp_path / "runs")])
     assert said.exit_code == 0, said.stderr
     assert "1 × cell ok; 1 steps were not done; run kit.py again on the machine that measured it" in said.stderr
@@ -392,20 +396,10 @@ def test_a_step_that_cannot_be_read_is_left_out_with_a_sentence_and_the_others_a
 
 
 def test_a_message_with_line_breaks_stays_in_its_line() -> None:
-    step = PlannedStep.model_validate(FACTS["planned"][0])
     run = store.RunStore(Path("run"))
-    said = lines(Imported(run, (StepOutcome(step, "failed", "x\nok       forged\rtoo"),), 0, {}, (), ()))
+    said = lines(Imported(run, (StepOutcome(STEP, "failed", "x\nok       forged\rtoo"),), 0, {}, ()))
     assert said[1] == "failed   cell torch gru-imdb fp32: x⏎ok       forged⏎too"
     assert not [line for line in said if "\n" in line]
-
-
-def test_an_unknown_workload_is_refused_and_no_run_is_left(tmp_path: Path) -> None:
-    planned = [FACTS["planned"][0] | {"workload": "of-the-future"}]
-    changed = files(FACTS | {"planned": planned}, name=NAME.replace("gru-imdb", "of-the-future"))
-    archive = read(write(tmp_path / "kit.tar.gz", packed(changed)))
-    with pytest.raises(ArchiveError, match="this release does not know torch of-the-future fp32"):
-        import_archive(archive, tmp_path / "runs")
-    assert not (tmp_path / "runs").exists()
 
 
 def test_a_time_that_no_clock_shows_is_not_imported_and_the_archive_is_named(tmp_path: Path) -> None:
@@ -417,19 +411,32 @@ def test_a_time_that_no_clock_shows_is_not_imported_and_the_archive_is_named(tmp
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_an_archive_of_another_age_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "kit.tar.gz", packed(files(facts=FACTS | {"created": "0001-01-01T00:00:00+00:00"})))
-    with pytest.raises(ArchiveError, match="created"):
-        read(path)
+@pytest.mark.parametrize(
+    ("output", "changed", "status", "reason"),
+    [
+        ('{"failed": [], "worst": 0.5, "compared": 3}', {}, "ok", "at 0.50 of its bound"),
+        ('{"failed": [], "worst": 0.5, "compared": 0}', {}, "failed", "at 0.50 of its bound"),
+        ('{"failed": [], "worst": NaN, "compared": 3}', {}, "failed", "at nan of its bound"),
+        ('{"failed": ["a", "b"], "worst": 2, "compared": 3}', {"code": 1}, "failed", "a (2 of 3 quantities fail)"),
+        ('{"failed": [], "worst": 0.5, "compared": 3}', {"code": 1}, "failed", "exit code 1: b"),
+        pytest.param("[" * 100_000, {}, "failed", "b", id="deep"),
+        ("[]", {"log": ""}, "failed", "it printed nothing"),
+        ("", {"code": 1, "log": "bench.errors.Unsupported: no bf16"}, "refused", "no bf16"),
+        ("", {"code": 1, "ended_by": ("time-limit", "it hung")}, "failed", "it hung"),
+    ],
+)
+def test_a_check_is_what_its_parcel_shows(
+    tmp_path: Path, output: str, changed: dict[str, Any], status: str, reason: str
+) -> None:
+    tape = ((1.0, output.encode()),) if output else ()
+    check = replace(PARCEL, **{"tape": tape, "telemetry": (), "log": "a\nb", **changed})
+    content = files(FACTS | {"planned": [asdict(CHECK)]}, check, "steps/check.torch.gru-imdb.fp32.r1.parcel")
+    (outcome,) = imported(tmp_path, content).outcomes
+    assert (outcome.status, outcome.reason) == (status, reason)
 
 
-def test_a_ratio_that_is_infinite_is_none_and_what_is_kept_is_json(tmp_path: Path) -> None:
-    step = PlannedStep.model_validate(FACTS["planned"][0] | {"kind": "events"}).model_dump()
+def test_the_windows_are_compared_and_a_ratio_that_is_infinite_is_none() -> None:
     windows = [{"steps": 1, "clock_seconds": 1.0, "event_seconds": seconds} for seconds in (5e-324, 0.5)]
-    record = {"code": 0, "stopped": None, "output": json.dumps({"windows": windows}), "log": ""}
-    name = "steps/events.torch.gru-imdb.fp32.r1.json"
-    content = files(FACTS | {"planned": [step]}, json.dumps(record).encode(), name)
-    imported = import_archive(read(write(tmp_path / "kit.tar.gz", packed(content))), tmp_path / "runs")
-    assert imported.events == (("torch gru-imdb", 1.0),)
-    kept = (imported.run.folder / "kit.json").read_text()
-    assert json.loads(kept, parse_constant=pytest.fail)["events"] == [["torch gru-imdb", 1.0]]
+    for printed_windows, said in ((windows, "the clock is within 1e+02 % of CUDA's events"), ([], "")):
+        tape = ((1.0, json.dumps({"windows": printed_windows}).encode()),)
+        assert outcome("events", replace(PARCEL, tape=tape)) == ("ok", said)

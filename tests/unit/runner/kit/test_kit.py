@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -9,9 +10,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -19,31 +21,35 @@ from typer.testing import CliRunner
 from bench import identity
 from runner.catalog.workloads import load_workloads
 from runner.cli.main import app
+from runner.engines.base import ReadyImage
+from runner.engines.process import installed
 from runner.engines.process.process import start_process
-from runner.engines.slots import Slot
 from runner.kit import bundle as builds
-from runner.kit import doing, pack
+from runner.kit import doing, measure, pack
 from runner.kit.agreement import energies, total
 from runner.kit.archive import read
-from runner.kit.doing import Doer, StepInterpreter
+from runner.kit.doing import Doer
 from runner.kit.imported import import_archive
-from runner.kit.steps import Device, KitStep, Wanted, cell_of, plan
+from runner.kit.step_outcome import outcome
+from runner.kit.steps import KitStep, Wanted, plan
 from runner.machine import telemetry
+from runner.machine.devices import Cpu, Gpu, Machine
 from runner.paths import PROJECT
+from runner.plan.combination import Skip
 from runner.results import store
-from runner.results.parcel import decode
+from runner.results.parcel import Parcel, decode
 from runner.results.plausible import work
 from runner.run import attempt
 from tests.fixtures.pages import whole
+from tests.fixtures.plans import make_cell
 from tests.stand_ins.fleet import FLEET_VARIABLE, FakeGpu, Fleet
-
-if TYPE_CHECKING:
-    from runner.engines.process.process import LocalRunning
 
 Kit = Callable[..., "subprocess.CompletedProcess[str]"]
 SHORT = ("--device", "cpu", "--workloads", "cnn-cifar10,gru-imdb", "--repeats", "2", "--precision", "fp32,tf32")
 ARCHIVE = "results/gpu-kit-results.tar.gz"
-GPU = Device("cuda", "NVIDIA H200", "9.0")
+CPU = Machine(Cpu("AMD EPYC", (0,), 1), (), None)
+STEP = KitStep("cell", make_cell(image="host-torch-2.13.0", device_model="AMD EPYC"))
+CHECK = replace(STEP, kind="check")
 
 
 def test_a_kit_is_small_and_has_the_bench_of_this_checkout(kit: Path) -> None:
@@ -58,13 +64,6 @@ def test_make_gpu_kit_makes_it() -> None:
     words = ["make", "--no-print-directory", "--dry-run", "--assume-old=.venv/host.stamp", "gpu-kit"]
     said = subprocess.run(words, capture_output=True, text=True, cwd=PROJECT, check=True).stdout
     assert said.strip().endswith("-m runner.kit.bundle build/gpu-kit")
-
-
-def test_a_kit_is_not_written_over_somebody_elses_folder(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(builds.KitError, match=r"has thesis.txt, which no kit put there"):
-        builds.build(tmp_path)
-    assert (tmp_path / "thesis.txt").read_text() == "mine"
 
 
 def test_a_kit_replaces_a_kit_and_keeps_what_others_put_there(
@@ -92,31 +91,27 @@ def test_a_kit_replaces_a_kit_and_keeps_what_others_put_there(
     monkeypatch.setattr(sys, "argv", ["build", str(tmp_path / "file" / "kit")])
     assert builds.main() == 2
     assert "Not a directory; name another folder" in capsys.readouterr().err
-    for name, words in (("link", "is a link"), ("file", "is a file; name a folder")):
+    for name, words in (("link", "is a link"), ("file", "is a file; name a folder"), ("", "has .*, which no kit put")):
         with pytest.raises(builds.KitError, match=words):
             builds.build(tmp_path / name)
     assert (folder / builds.SCRIPT).is_file()
+    assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_what_the_kit_takes_is_written_for_python_3_10() -> None:
-    for path in builds.sources():
-        subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "import ast, sys; ast.parse(open(sys.argv[1]).read(), feature_version=(3, 10))",
-                path,
-            ],
-            check=True,
-        )
+def test_what_the_kit_takes_is_written_for_python_3_10(kit: Path) -> None:
+    paths = [kit / "kit.py", *(kit / "runner").rglob("*.py")]
+    assert len(paths) > 40
+    for path in paths:
+        ast.parse(path.read_text(), feature_version=(3, 10))
 
 
-def test_an_import_that_no_kit_has_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "module.py"
-    # The kit calls no function that imports more.
-    path.write_text("def of_a_run():\n    import pyarrow\n\n\nif True:\n    import pydantic\n")
-    with pytest.raises(builds.KitError, match=r"module.py:6 imports pydantic, which a kit does not have"):
-        list(builds._imports(path))
+def test_an_import_that_no_kit_has_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builds, "ENTRY", "runner.kit.archive")
+    with pytest.raises(
+        builds.KitError, match=r"No module named 'pydantic' .*runner/kit/archive.py.*import it elsewhere"
+    ):
+        builds.build(tmp_path / "kit")
+    assert not (tmp_path / "kit").exists()
 
 
 def test_results_are_imported_reported_saved_and_verified_against(
@@ -163,7 +158,7 @@ def test_what_does_not_fit_is_said_and_done_by_the_next_start(
     run_kit: Kit, interpreter: Callable[..., Path], tmp_path: Path
 ) -> None:
     short = ("--python", str(interpreter(hangs="gru-imdb")), *SHORT)
-    ended = run_kit(*short, "--minutes", "0.2")
+    ended = run_kit(*short, "--minutes", "0.3")
     assert ended.returncode == 1
     assert "not done, because the time was over" in ended.stderr
     assert "cell torch gru-imdb fp32: cut off, because the time was over; the next start does it again" in ended.stderr
@@ -178,65 +173,103 @@ def test_what_does_not_fit_is_said_and_done_by_the_next_start(
     assert first.steps.items() <= whole.steps.items()
 
 
-def doer_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, seconds: float, step: KitStep) -> Doer:
-    """A doer of steps in this folder for so long; each is a process that runs this script."""
-
-    def start(prepared: object, words: object, *others: Any, **more: Any) -> LocalRunning:
-        return start_process(StepInterpreter((sys.executable, "-c", script)), [], *others, **more)
-
-    monkeypatch.setattr(doing, "start_process", start)
+def do(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    step: KitStep = STEP,
+    seconds: float = 60.0,
+    why: str = "the time was over",
+) -> None:
+    """Do a step in this folder, and its second repeat; their processes run this script."""
+    monkeypatch.setattr(installed, "start_process", lambda _, words, *more, **options: start_process(ready, [], *more))
     monkeypatch.setattr(doing, "LEAST_SECONDS", 0.0)
     monkeypatch.setattr(doing, "_DUMP_SECONDS", 0.0)
     monkeypatch.setattr(attempt, "_DUMP_SECONDS", 0.0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     (folder / "steps").mkdir(exist_ok=True)
-    cell = cell_of(step, "2.13.0", "0" * 64, Device("cpu", "AMD EPYC", None))
-    slot, deadline = Slot("cpu", (), (0,), None), time.monotonic() + seconds
-    return Doer(folder, StepInterpreter(("python",)), {step: cell}, slot, None, telemetry.Monitor(), deadline, {})
+    ready, engine = ReadyImage(None, "", (sys.executable, "-c", script)), installed.InterpreterEngine("python")
+    doer = Doer(folder, engine, ready, CPU, telemetry.Monitor(), time.monotonic() + seconds, {})
+    assert doer.do([step, replace(step, repeat=2)]) == why
+    assert why == "the time was over" or not pack.path_of(folder, replace(step, repeat=2)).exists()
 
 
-def said(folder: Path, step: KitStep) -> str:
-    return str(json.loads(pack.said_path(folder, step).read_bytes())["outcome"])
+def left(folder: Path, step: KitStep = STEP) -> tuple[str, Parcel]:
+    """What is said of a step that is done, and its parcel."""
+    parcel = decode(pack.path_of(folder, step).read_bytes(), step.name)
+    return outcome(step.kind, parcel)[1], parcel
 
 
-@pytest.mark.parametrize("kind", ["cell", "check"])
-def test_a_step_that_is_cut_off_twice_has_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    step = KitStep(kind, "torch", "gru-imdb", "fp32")
+@pytest.mark.parametrize("step", [STEP, CHECK])
+def test_a_step_that_is_cut_off_twice_has_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: KitStep) -> None:
     for done in (False, True):
-        doer_in(tmp_path, monkeypatch, "import time; time.sleep(30)", 0.5, step).do([step])
+        do(tmp_path, monkeypatch, "import time; time.sleep(30)", step, 0.5)
         assert pack.path_of(tmp_path, step).exists() is done
-    assert re.fullmatch(r"FAILED: it had not ended after \d s and was stopped", said(tmp_path, step))
+    said, parcel = left(tmp_path, step)
+    assert re.fullmatch(r"it had not ended after \d s and was stopped", said)
+    assert parcel.ended_by == ("time-limit", said)
 
 
-def test_a_cell_whose_gpu_is_lost_has_a_parcel_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = KitStep("cell", "torch", "gru-imdb", "fp32")
-    monkeypatch.setattr(attempt.telemetry_gpu, "lost_board", lambda _: "GPU-1")
-    doer_in(tmp_path, monkeypatch, "raise SystemExit(1)", 30, step).do([step])
-    parcel = decode(pack.path_of(tmp_path, step).read_bytes(), step.name)
-    assert (parcel.ended_by, parcel.never_ran) == (("gpu-lost", "GPU-1 fell off the bus"), True)
-    assert said(tmp_path, step) == "FAILED: GPU-1 fell off the bus"
-
-
-def test_an_interrupt_stops_the_step_that_runs_and_keeps_nothing_of_it(
+def test_a_cell_whose_gpu_is_lost_has_a_parcel_that_says_so_and_no_other_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = KitStep("cell", "torch", "gru-imdb", "fp32")
-    doer = doer_in(
-        tmp_path, monkeypatch, "import os, signal, time; os.kill(%d, 2); time.sleep(60)" % os.getpid(), 50, step
-    )
+    monkeypatch.setattr(attempt.telemetry_gpu, "lost_board", lambda _: "cpu")
+    do(tmp_path, monkeypatch, "raise SystemExit(1)", why="its GPU fell off the bus")
+    said, parcel = left(tmp_path)
+    assert (said, parcel.never_ran) == ("every GPU that it could run on has fallen off the bus", True)
+
+
+@pytest.mark.parametrize("step", [STEP, CHECK])
+def test_an_interrupt_stops_the_step_that_runs_and_keeps_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: KitStep
+) -> None:
     began = time.monotonic()
-    assert doer.do([step])
+    script = f"import os, signal, time; os.kill({os.getpid()}, signal.SIGINT); time.sleep(60)"
+    do(tmp_path, monkeypatch, script, step, why="it was interrupted")
     assert time.monotonic() - began < 40
     assert not pack.path_of(tmp_path, step).exists()
 
 
-def test_a_later_start_with_other_options_is_refused(
+def test_an_interrupt_while_the_frameworks_are_looked_for_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, "run", interrupted)
+    assert measure.main([]) == 130
+    assert capsys.readouterr().err == "kit.py: interrupted; what had ended is kept, run it again\n"
+
+
+def test_a_check_that_prints_too_much_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doing, "MOST_OUTPUT_BYTES", 100)
+    do(tmp_path, monkeypatch, "while True: print('x' * 40)", CHECK)
+    said, parcel = left(tmp_path, CHECK)
+    assert [piece for _, piece in parcel.tape] == [(b"x" * 40 + b"\n") * 2 + b"x" * 18]
+    assert said == "it printed nothing"
+
+
+def test_a_cell_for_which_the_archive_has_no_room_is_a_parcel_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pack, "MOST_BYTES", 100)
+    do(tmp_path, monkeypatch, "print('{}')")
+    said, parcel = left(tmp_path)
+    assert (said, parcel.tape) == ("the archive would have more than 100 bytes with what it printed", ())
+
+
+def test_the_first_start_that_measures_something_decides_the_options(
     run_kit: Kit, interpreter: Callable[..., Path], tmp_path: Path
 ) -> None:
     words = ("--python", str(interpreter()), "--device", "cpu", "--precision", "fp32", "--repeats", "1")
-    assert run_kit(*words, "--workloads", "gru-imdb").returncode == 0
+    # So little time is left that no step begins.
+    assert run_kit(*words, "--workloads", "cnn-cifar10", "--minutes", "0.01").returncode == 1
+    assert read(tmp_path / ARCHIVE).steps == {}
+    ended = run_kit(*words, "--workloads", "gru-imdb")
+    assert ended.returncode == 0, ended.stderr
+    assert {step.cell.workload for step in read(tmp_path / ARCHIVE).steps} == {"gru-imdb"}
     for more, said in (
-        (("--workloads", "cnn-cifar10"), "--workloads was gru-imdb when the measurement"),
+        (("--workloads", "cnn"), "--workloads was gru-imdb when the measurement"),
         (("--frameworks", "torch"), "--frameworks was not given when the measurement"),
         (("--repeats", "2"), "--repeats was 1 when the measurement"),
     ):
@@ -247,29 +280,6 @@ def test_a_later_start_with_other_options_is_refused(
     assert run_kit(*words).returncode == 0
 
 
-def test_a_start_that_measured_nothing_decides_nothing(
-    run_kit: Kit, interpreter: Callable[..., Path], tmp_path: Path
-) -> None:
-    words = ("--python", str(interpreter()), "--device", "cpu", "--precision", "fp32", "--repeats", "1")
-    # So little time is left that no step begins.
-    assert run_kit(*words, "--workloads", "cnn-cifar10", "--minutes", "0.01").returncode == 1
-    assert read(tmp_path / ARCHIVE).steps == {}
-    ended = run_kit(*words, "--workloads", "gru-imdb")
-    assert ended.returncode == 0, ended.stderr
-    assert {step.workload for step in read(tmp_path / ARCHIVE).steps} == {"gru-imdb"}
-
-
-def test_another_device_is_not_mixed_with_what_was_begun(
-    run_kit: Kit, interpreter: Callable[..., Path], tmp_path: Path
-) -> None:
-    run_kit("--python", str(interpreter()), *SHORT)
-    facts = tmp_path / "results" / "facts.json"
-    facts.write_text(json.dumps(json.loads(facts.read_text()) | {"device_uuid": "GPU-another"}))
-    ended = run_kit("--python", str(interpreter()), *SHORT)
-    assert ended.returncode == 2
-    assert "device_uuid was another when this measurement began; name another folder with --out" in ended.stderr
-
-
 def test_a_check_that_fails_and_a_cell_that_breaks_the_protocol_are_named(
     run_kit: Kit, interpreter: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -278,30 +288,11 @@ def test_a_check_that_fails_and_a_cell_that_breaks_the_protocol_are_named(
     path.write_text(text)
     ended = run_kit("--python", str(path), *SHORT)
     assert ended.returncode == 1
-    assert "check torch gru-imdb fp32: FAILED (exit code 1), at 2.00 of its bound; logits x: 2 > 1" in ended.stderr
+    assert "check torch gru-imdb fp32: failed: logits x: 2 > 1" in ended.stderr
     imported = import_archive(read(tmp_path / ARCHIVE), tmp_path / "runs")
-    failed = {(o.step.kind, o.step.workload): o.reason for o in imported.outcomes if o.status != "ok"}
+    failed = {(o.step.kind, o.step.cell.workload): o.reason for o in imported.outcomes if o.status != "ok"}
     assert failed["check", "gru-imdb"] == "logits x: 2 > 1"
     assert "its output broke the protocol" in failed["cell", "cnn-cifar10"]
-
-
-def test_a_check_that_prints_too_much_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = KitStep("check", "torch", "gru-imdb", "fp32")
-    monkeypatch.setattr(doing, "MOST_OUTPUT_BYTES", 100)
-    doer_in(tmp_path, monkeypatch, "while True: print('x' * 40)", 60, step).do([step])
-    assert json.loads(pack.path_of(tmp_path, step).read_bytes())["output"] == ("x" * 40 + "\n") * 2 + "x" * 18
-    assert said(tmp_path, step).startswith("FAILED")
-
-
-def test_a_cell_for_which_the_archive_has_no_room_is_a_parcel_that_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step = KitStep("cell", "torch", "gru-imdb", "fp32")
-    monkeypatch.setattr(pack, "MOST_BYTES", 100)
-    doer_in(tmp_path, monkeypatch, "print('{}')", 60, step).do([step])
-    parcel = decode(pack.path_of(tmp_path, step).read_bytes(), step.name)
-    assert parcel.tape == ()
-    assert said(tmp_path, step) == "FAILED: the archive would have more than 100 bytes with what it printed"
 
 
 def test_edited_facts_of_an_earlier_start_are_named(
@@ -311,18 +302,18 @@ def test_edited_facts_of_an_earlier_start_are_named(
     run_kit("--python", python, *SHORT)
     path = next(tmp_path.rglob("facts.json"))
     facts = json.loads(path.read_text())
-    step = facts["planned"][0]
-    for edited, words in (
-        ("{", "Expecting property name"),
-        ("[]", "it is no object"),
-        (json.dumps(facts | {"planned": []}), "it has no list of planned steps"),
-        (json.dumps(facts | {"planned": [step | {"repeat": "1"}]}), r"planned\[0\] is no step"),
-        (json.dumps(facts | {"planned": [step, step | {"framework": "../x"}]}), r"planned\[1\] is no step"),
-    ):
+    other = facts["planned"][0]["cell"] | {"framework": "../x"}
+    for edited in ("{", json.dumps(facts | {"planned": [facts["planned"][0] | {"cell": other}]}, indent=1)):
         path.write_text(edited)
         ended = run_kit("--python", python, *SHORT)
         assert ended.returncode == 2
-        assert re.search(f"facts.json: {words}.*restore it, or name another folder with --out", ended.stderr)
+        assert "facts.json is not as this kit wrote it; restore it, or name another folder with --out" in ended.stderr
+    path.write_text(json.dumps(facts, indent=1, ensure_ascii=False))
+    said = next(tmp_path.rglob("*.said"))
+    said.write_text("[1]")
+    ended = run_kit("--python", python, *SHORT)
+    assert ended.returncode == 2
+    assert f"{said} is not as this kit wrote it; remove {said.with_suffix('.parcel')}, and its step" in ended.stderr
 
 
 def test_what_tells_no_version_is_refused_at_the_start(
@@ -337,49 +328,50 @@ def test_what_tells_no_version_is_refused_at_the_start(
         assert re.search(words, ended.stderr), ended.stderr
 
 
-def test_a_gpu_is_not_named_for_a_measurement_of_the_cpu(run_kit: Kit, interpreter: Callable[..., Path]) -> None:
-    ended = run_kit("--python", str(interpreter()), "--device", "cpu", "--gpu", "3")
-    assert ended.returncode == 2
-    assert "--device cpu and --gpu 3: the CPU is measured without a GPU; leave one of them out" in ended.stderr
-
-
-def test_a_machine_without_a_gpu_says_so(run_kit: Kit, interpreter: Callable[..., Path]) -> None:
-    ended = run_kit("--python", str(interpreter()))
-    assert ended.returncode == 2
-    assert "there is no GPU to measure: there is no NVIDIA driver on this machine; --device cpu" in ended.stderr
-    ended = run_kit("--python", str(interpreter()), "--gpu", "3")
-    assert ended.returncode == 2
-    assert (
-        "--gpu 3: there is no GPU to measure: there is no NVIDIA driver on this machine; --device cpu" in ended.stderr
-    )
-
-
-def test_a_name_that_is_none_is_refused_with_those_that_there_are(
-    kit: Path, run_kit: Kit, interpreter: Callable[..., Path]
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--device cpu --gpu 3", "--device cpu and --gpu 3: the CPU is measured without a GPU; leave one of them out"),
+        ("", "there is no GPU to measure: there is no NVIDIA driver on this machine; --device cpu measures the CPU"),
+        ("--gpu 3", "--gpu 3: there is no NVIDIA driver on this machine; --device cpu measures the CPU"),
+        ("--device cpu --frameworks jax", "there is no 'jax'; there is torch"),
+        ("--device cpu --workloads cnn-cifar", "there is no 'cnn-cifar' (did you mean 'cnn-cifar10'?); there is cnn-c"),
+    ],
+)
+def test_a_start_that_can_measure_nothing_says_why(
+    kit: Path, run_kit: Kit, interpreter: Callable[..., Path], words: str, said: str
 ) -> None:
-    ended = run_kit("--python", str(interpreter()), "--device", "cpu", "--frameworks", "jax")
+    ended = run_kit("--python", str(interpreter()), *words.split())
     assert ended.returncode == 2
+    assert said in ended.stderr
     assert not list(kit.rglob("__pycache__"))
-    assert "there is no 'jax'; there is torch" in ended.stderr
+
+
+def planned(gpu: Gpu | None, kinds: Mapping[str, list[str] | None], **wanted: Any) -> tuple[list[KitStep], list[Skip]]:
+    entries = [{"framework": name, "version": "2.13.0+cpu", "device_kinds": of} for name, of in kinds.items()]
+    return plan(entries, replace(CPU, gpus=(gpu,) if gpu else ()), "0" * 64, Wanted(**wanted))
+
+
+def gpu(model: str, capability: str) -> Gpu:
+    return Gpu(0, "GPU-1", model, capability, 10**11, "580.65.06", (0,))
 
 
 def test_a_cell_of_the_kit_is_the_cell_of_a_run_with_the_engine_host() -> None:
-    cell = cell_of(
-        KitStep("cell", "torch", "gru-imdb", "fp32"), "2.13.0+cpu", "0" * 64, Device("cpu", "AMD EPYC", None)
+    cell = planned(None, {"torch": None}, workloads=["gru-imdb"])[0][0].cell
+    assert cell == replace(
+        STEP.cell, batch=load_workloads()["gru-imdb"].batch_of("quick"), lock_sha256="0" * 64, preset="quick", seed=1
     )
-    workload = load_workloads()["gru-imdb"]
-    assert (cell.image, cell.batch) == ("host-torch-2.13.0", workload.batch_of("quick"))
 
 
 def test_the_newest_facts_come_first_and_everything_is_there() -> None:
-    steps, left_out = plan({"torch": None, "jax": None}, GPU, Wanted())
+    steps, skips = planned(gpu("NVIDIA H200", "9.0"), {"torch": None, "jax": ["cpu", "cuda"]})
     kinds = [step.kind for step in steps]
     assert kinds[0] == "check"
-    assert steps[0].precision == "fp32"
+    assert steps[0].cell.precision == "fp32"
     assert kinds.index("cell") < kinds.index("events") < len(kinds) - kinds[::-1].index("check")
     assert len(set(steps)) == len(steps)
-    assert {step.precision for step in steps if step.kind == "check"} == {"fp32", "tf32", "amp-bf16", "amp-fp16"}
-    assert {step.precision for step in steps if step.workload == "ops"} == {
+    assert {step.cell.precision for step in steps if step.kind == "check"} == {"fp32", "tf32", "amp-bf16", "amp-fp16"}
+    assert {step.cell.precision for step in steps if step.cell.workload == "ops"} == {
         "fp64",
         "fp32",
         "tf32",
@@ -388,18 +380,19 @@ def test_the_newest_facts_come_first_and_everything_is_there() -> None:
         "fp8",
     }
     assert max(step.repeat for step in steps) == 3
-    assert [step.framework for step in steps if step.kind == "events"] == ["torch", "torch"]
-    assert left_out == []
+    assert [step.cell.framework for step in steps if step.kind == "events"] == ["torch", "torch"]
+    assert skips == []
 
 
 def test_what_the_device_or_the_framework_cannot_do_is_left_out_with_a_sentence() -> None:
-    steps, left_out = plan(
-        {"torch": None, "jax": "it computes on the CPU only"}, Device("cuda", "Tesla V100", "7.0"), Wanted()
-    )
-    assert {step.precision for step in steps} >= {"fp32", "amp-fp16"}
-    assert not {"tf32", "amp-bf16", "bf16", "fp8"} & {step.precision for step in steps}
-    assert {left.reason for left in left_out if left.framework == "jax"} == {"it computes on the CPU only"}
-    assert "Tesla V100 has no tf32: it takes compute capability 8.0" in {left.reason for left in left_out}
+    steps, skips = planned(gpu("Tesla V100", "7.0"), {"torch": None, "jax": ["cpu"]})
+    precisions = {step.cell.precision for step in steps}
+    assert precisions >= {"fp32", "amp-fp16"}
+    assert not {"tf32", "amp-bf16", "bf16", "fp8"} & precisions
+    assert {skip.reason for skip in skips if skip.framework == "jax"} == {"jax 2.13.0+cpu here computes on cpu only"}
+    assert "Tesla V100 has no tf32: it takes compute capability 8.0" in {skip.reason for skip in skips}
+    # Named, it is tried.
+    assert planned(gpu("Tesla V100", "7.0"), {"jax": ["cpu"]}, frameworks=["jax"])[0]
 
 
 def test_the_energy_counter_is_held_against_the_power_over_time() -> None:
@@ -420,8 +413,7 @@ def test_a_gpu_is_measured_with_its_telemetry_its_events_and_its_energy(
     words = ("--python", str(interpreter(refuses="yes")), "--workloads", "gru-imdb", "--repeats", "1")
     ended = run_kit(*words, **variables)
     assert ended.returncode == 2
-    assert "torch 2.13.0+cpu here computes on cpu only" in ended.stderr
-    # Named, it is tried.
+    assert "nothing can be measured: torch 2.13.0+cpu here computes on cpu only" in ended.stderr
     ended = run_kit(*words, "--frameworks", "torch", **variables)
     assert ended.returncode == 0, ended.stderr
     assert "7 steps ended well, 2 were refused, 0 failed, 0 were not done" in ended.stderr
@@ -429,11 +421,12 @@ def test_a_gpu_is_measured_with_its_telemetry_its_events_and_its_energy(
     assert "NVIDIA H200, driver 580.82.07" in ended.stderr
     assert f"{fleet.uuids()[0]}: its energy counter says" in ended.stderr
     imported = import_archive(read(tmp_path / ARCHIVE), tmp_path / "runs")
-    refused = {(outcome.step.kind, outcome.reason) for outcome in imported.outcomes if outcome.status == "refused"}
+    refused = {(each.step.kind, each.reason) for each in imported.outcomes if each.status == "refused"}
     assert refused == {(kind, "torch does not compute amp-fp16 here") for kind in ("check", "cell")}
-    assert {outcome.status for outcome in imported.outcomes} == {"ok", "refused"}
-    assert {outcome.step.precision for outcome in imported.outcomes} == {"fp32", "tf32", "amp-bf16", "amp-fp16"}
-    assert imported.events == (("torch gru-imdb", pytest.approx(0.01)),)
+    assert {each.status for each in imported.outcomes} == {"ok", "refused"}
+    assert {each.step.cell.precision for each in imported.outcomes} == {"fp32", "tf32", "amp-bf16", "amp-fp16"}
+    windows = [each.reason for each in imported.outcomes if each.step.kind == "events"]
+    assert windows == ["the clock is within 1 % of CUDA's events"]
     counter, integral = imported.energies[fleet.uuids()[0]]
     assert counter == pytest.approx(integral, rel=0.05)
     cells = store.read([imported.run.folder], "cells").to_pandas()
@@ -455,3 +448,6 @@ def test_a_second_start_goes_on_with_the_gpu_of_the_first(
     again = run_kit(*words, **variables)
     assert again.returncode == 0, again.stderr
     assert read(tmp_path / ARCHIVE).facts.device_uuid == fleet.uuids()[1]
+    of_cpu = run_kit(*words, "--device", "cpu", **variables)
+    assert of_cpu.returncode == 2
+    assert "device_uuid was another when this measurement began; name another folder with --out" in of_cpu.stderr

@@ -180,7 +180,7 @@ class Recorder(CellRunner):
         return False
 
 
-READY: Any = {CELL.image: SimpleNamespace(image=SimpleNamespace(ptx_only={}))}
+READY: Any = {CELL.image: SimpleNamespace(source=SimpleNamespace(ptx_only={}))}
 
 
 def test_gpus_that_are_compared_run_one_cell_at_a_time_in_the_shuffled_order(tmp_path: Path) -> None:

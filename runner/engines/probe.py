@@ -1,0 +1,66 @@
+"""A process of an engine that prints one answer: its time and what it prints are bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runner.engines.slots import Exit
+from runner.errors import EngineError
+
+if TYPE_CHECKING:
+    from runner.engines.base import Running
+
+# The last line of the log where a framework, or its device, lacks what was asked of it.
+UNSUPPORTED = "bench.errors.Unsupported: "
+
+
+@dataclass(frozen=True)
+class Printed:
+    """The standard output of a process that has ended, and how it ended."""
+
+    output: bytes
+    ended: Exit
+    seconds: float
+    # True if it was stopped because its time was over.
+    late: bool
+    # True if it was stopped because it printed more than it may; the output is the first part.
+    too_long: bool
+
+
+def printed(running: Running, seconds: float, most: int) -> Printed:
+    """Read `most` bytes of a started process at most, until it ends or the seconds are over. Raises EngineError."""
+    began, late = time.monotonic(), threading.Event()
+
+    def stop() -> None:
+        late.set()
+        running.stop()
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    output = bytearray()
+    try:
+        for chunk in running.events():
+            output += chunk
+            if len(output) > most:
+                running.stop()
+                break
+        ended = running.wait()
+    except BaseException:  # Ctrl-C: the process must not stay behind
+        with contextlib.suppress(EngineError):
+            running.stop()
+            running.wait()
+        raise
+    finally:
+        timer.cancel()
+    return Printed(bytes(output[:most]), ended, time.monotonic() - began, late.is_set(), len(output) > most)
+
+
+def refusal(log: str) -> str | None:
+    """The sentence with which a process that failed was refused as not supported; None where it was not."""
+    last = (log.strip().splitlines() or [""])[-1]
+    return last.removeprefix(UNSUPPORTED)[:300] if last.startswith(UNSUPPORTED) else None

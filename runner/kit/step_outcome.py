@@ -1,0 +1,70 @@
+"""How a step ended, as the kit and the import say it. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from runner.admission.record import Recorder
+from runner.engines.probe import refusal
+from runner.kit.steps import Kind
+from runner.results.parcel import Parcel
+from runner.text import in_a_line
+
+# Of the output of a step that is no cell.
+MOST_OUTPUT_BYTES = 1 << 20
+
+
+def outcome(kind: Kind, parcel: Parcel) -> tuple[str, str]:
+    """(ok | refused | failed, the reason or the figure) of a step. Of a cell that is a first look: the import judges it.
+
+    A framework or a device that lacks a precision has not failed: it is refused.
+    """
+    if parcel.ended_by:
+        status, said = "failed", parcel.ended_by[1]
+    elif kind == "cell":
+        status, said = _of_cell(parcel)
+    elif parcel.code and (why := refusal(parcel.log)):
+        status, said = "refused", why
+    else:
+        output = b"".join(piece for _, piece in parcel.tape)[:MOST_OUTPUT_BYTES]
+        last = (parcel.log.strip().splitlines() or ["it printed nothing"])[-1]
+        try:
+            status, said = (_of_check if kind == "check" else _of_windows)(json.loads(output))
+        except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
+            status, said = "failed", last
+        if parcel.code and status == "ok":
+            status, said = "failed", f"exit code {parcel.code}: {last}"
+    return status, in_a_line(said, 300)
+
+
+def _of_cell(parcel: Parcel) -> tuple[str, str]:
+    recorder = Recorder()
+    for at, piece in parcel.tape:
+        recorder.feed(piece, at)
+    recorder.close()
+    if problem := recorder.problem or recorder.torn:
+        return "failed", f"its output broke the protocol: {problem}"
+    if error := recorder.error:
+        return "refused" if error["kind"] == "unsupported" else "failed", str(error["message"])
+    return ("failed", f"exit code {parcel.code}") if parcel.code else ("ok", "")
+
+
+def _of_check(verdict: Any) -> tuple[str, str]:
+    """The verdict of `python -m bench check`, which may be of any form."""
+    failed = [str(each) for each in verdict["failed"]]
+    worst, compared = float(verdict["worst"]), int(verdict["compared"])
+    if failed:
+        more = f" ({len(failed)} of {compared} quantities fail)" if len(failed) > 1 else ""
+        return "failed", f"{failed[0]}{more}"
+    return "ok" if compared > 0 and 0 <= worst <= 1 else "failed", f"at {worst:.2f} of its bound"
+
+
+def _of_windows(said: Any) -> tuple[str, str]:
+    """Windows by the clock and by CUDA's events, which may be of any form."""
+    pairs = [(float(each["clock_seconds"]), float(each["event_seconds"])) for each in said["windows"]]
+    # Seconds may be so few that a ratio is infinite.
+    gaps = [abs(clock / events - 1) for clock, events in pairs if events]
+    worst = max(filter(math.isfinite, gaps), default=None)
+    return "ok", "" if worst is None else f"the clock is within {100 * worst:.2g} % of CUDA's events"
