@@ -33,7 +33,7 @@ _PREFIX = "dlbench-"
 # In the place of a GPU's UUID: all CPUs of the machine.
 CPUS = "cpus"
 
-# What flock(2) answers where a file system has no locks.
+# The errors of flock(2) on a file system that has no locks.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 # The most bytes of a lease; a runner writes fewer. The kernel's own limit is PID_MAX_LIMIT of linux/threads.h.

@@ -54,7 +54,7 @@ def read_bytes(path: Path, most: int = MOST_MANIFEST_BYTES) -> bytes:
 
 
 def other_kind(head: bytes) -> str | None:
-    """What a file that is no Parquet file seems to be, by its first bytes, and what to do; None if that is not known."""
+    """A clause on the kind of a file that is no Parquet file, by its first bytes, and what to do; None if it is not known."""
     if head.startswith(b"version https://git-lfs"):
         return "it is a pointer of Git LFS: `git lfs pull` gets the file that it stands for"
     if head.startswith(b"PK\x03\x04"):
