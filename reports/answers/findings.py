@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from reports.answers import across, busy, competitors, drift, left, run_history
+from reports.answers import across, competitors, conditions, left, run_history
 from reports.answers import standing as standings
 from reports.answers.across import Across, Effect
 from reports.answers.contrast import Contrast
-from reports.answers.drained import drained
 from reports.answers.standing import Standing, standing
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.wording import (
@@ -99,7 +98,12 @@ def where(tables: Tables) -> str:
 def notes(tables: Tables) -> tuple[str, ...]:
     """Sentences on the machines: which nodes were drained, what moved between the runs and within one, and whether they were busy."""
     cells = tables.cells
-    said = (*drained(tables.runs), *run_history.between(tables), *drift.drifts(cells), busy.question(cells))
+    said = (
+        *conditions.drained(tables.runs),
+        *run_history.between(tables),
+        *conditions.drifts(cells),
+        conditions.question(cells),
+    )
     return tuple(str(note) for note in said if str(note))
 
 

@@ -9,9 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.answers import busy, findings, run_history, standing
+from reports.answers import conditions, findings, run_history, standing
 from reports.answers import left as of_runs
-from reports.answers.drained import drained
 from reports.answers.findings import Finding
 from reports.answers.left import Left, lacks
 from reports.answers.standing import Standing
@@ -44,7 +43,7 @@ class Section:
 
 def sections(tables: Tables) -> Iterator[Section]:
     """The nodes that must be looked at, the answers of these runs, and at the end what else a reader must know."""
-    if lost := drained(tables.runs):
+    if lost := conditions.drained(tables.runs):
         yield Section(above=(*lost, ""))
     left = {entry.run_id: entry for entry in of_runs.left(tables.cells, tables.runs)}
     for finding in findings.findings(tables):
@@ -53,7 +52,7 @@ def sections(tables: Tables) -> Iterator[Section]:
         yield Section(tuple(_head(finding)), heads, rows, numbers, (*_under(finding, left), ""))
     for line in run_history.between(tables):
         yield Section(below=(visible(line, 300),))
-    if question := busy.question(tables.cells):
+    if question := conditions.question(tables.cells):
         yield Section(below=(visible(question),))
     for workload in tables.workloads:
         if workload.task == "operators":

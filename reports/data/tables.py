@@ -18,7 +18,6 @@ import numpy as np
 from bench.rules import seconds_column
 from reports.data import curves, operators, profiles, telemetry_signals
 from reports.data.costs import COSTS
-from reports.data.cpus import starved
 from reports.data.groups import workloads
 from reports.data.model import (
     PHASES,
@@ -79,7 +78,9 @@ def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pa.Table]
     by_id = {str(manifest["run_id"]): manifest for manifest in manifests}
     cells = stored_cells(manifests, stored, of_repeats["samples"])
     devices = {run: manifest.get("devices") or () for run, manifest in by_id.items()}
-    labelled = starved(_labelled([_cell(by_id[cell.run_id], cell, rows, of_repeats) for cell, rows in cells], devices))
+    labelled = telemetry_signals.starved(
+        _labelled([_cell(by_id[cell.run_id], cell, rows, of_repeats) for cell, rows in cells], devices)
+    )
     runs = tuple(StoredRun(manifest["run_id"], manifest) for manifest in manifests)
     left_out = _skipped(row for row in stored if row["status"] == "skipped")
     begun = [cell for cell in labelled if cell.status != "missing"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from reports import wording
-from reports.answers import busy, left
+from reports.answers import conditions, left
 from reports.data.model import MeasuredCell, Tables
 from reports.page import results
 from reports.page.page import Pill
@@ -51,7 +51,7 @@ def _sure(data: Tables) -> Iterator[Pill]:
 
 
 def _machine(data: Tables) -> Iterator[Pill]:
-    if words := busy.in_short(data.cells):
+    if words := conditions.in_short(data.cells):
         yield Pill(words, "warn", "measurements")
 
 

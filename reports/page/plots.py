@@ -177,7 +177,8 @@ def scaling(scalings: Sequence[Scaling], forecast: bool = False) -> Chart | None
             hover = f"{scaling.title}, {scaling.kind}: {point.devices} devices, efficiency {percent(efficiency.value)}"
             picture.mark(x, y, shape, tone, hover)
         if forecast:
-            picture.line(_bounds(scaling, picture), f"dotted {tone}", f"{scaling.title}: at most, not measured")
+            bounds = [(picture.x(devices), picture.at(share)) for devices, _, share in scaling.bounded]
+            picture.line(bounds, f"dotted {tone}", f"{scaling.title}: at most, not measured")
     keys = [
         LegendEntry(
             *(signs.of(each.points[0].cells[0]) if _unlike(shown) else signs.nth(at)), f"{each.title}, {each.kind}"
@@ -198,13 +199,6 @@ def scaling(scalings: Sequence[Scaling], forecast: bool = False) -> Chart | None
 def _unlike(scalings: Sequence[Scaling]) -> bool:
     """True if a framework's own signs differ for all lines."""
     return len({(scaling.framework, scaling.kind) for scaling in scalings}) == len(scalings)
-
-
-def _bounds(scaling: Scaling, picture: Picture) -> list[tuple[float, float]]:
-    alone = scaling.points[0].rate
-    bounds = scaling.model.bounds if scaling.model else ()
-    shares = [(bound.devices, scaling.most(bound) / bound.devices / (alone.low or alone.value)) for bound in bounds]
-    return [(picture.x(devices), picture.at(share)) for devices, share in shares]
 
 
 def ladder(data: Tables) -> tuple[Chart, ...]:

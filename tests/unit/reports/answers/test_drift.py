@@ -9,7 +9,7 @@ import pytest
 
 from reports.answers import comparison as compare
 from reports.answers import findings
-from reports.answers.drift import common_change, drifts
+from reports.answers.conditions import common_change, drifts
 from reports.data import tables
 from tests.fixtures import synthetic
 from tests.fixtures.regimes import Regime, run
