@@ -95,6 +95,14 @@ class History:
         return tuple(map(_line, self.rows))
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """For a report: sentences on what moved between its runs, together and cell by cell."""
+        lines = [_line(row) for row in self.moved if not self.together or row.when not in self.together]
+        more = len(lines) - MOST_NAMED
+        rest = [f"{more} more changed between the runs: `runner history`."] if more > 0 else []
+        return tuple(filter(None, (self.together, *lines[:MOST_NAMED], *rest)))
+
+    @property
     def moved_levels(self) -> tuple[tuple[Moved, tuple[float, float]], ...]:
         """The moved rows, each with its seconds a step before and since."""
         return tuple((row, row.seconds) for row in self.moved)
@@ -128,12 +136,6 @@ class History:
         return f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {counts}."
 
 
-def in_time(tables: Tables) -> dict[str, int]:
-    """Run -> its place among the runs, oldest first."""
-    runs = sorted(tables.runs, key=lambda run: (str(run.manifest["created"]), run.run_id))
-    return {run.run_id: at for at, run in enumerate(runs)}
-
-
 def history(tables: Tables, margin: float = MARGIN) -> History:
     """The moves over the runs of `tables`."""
     measured = _measured(tables)
@@ -143,21 +145,7 @@ def history(tables: Tables, margin: float = MARGIN) -> History:
     chances = [p for _, p in found]
     rows = tuple(row for row in judged([row for row, _ in found], chances) if isinstance(row, Moved)) if found else ()
     together = _together(again, rows, margin)
-    return History(tuple(in_time(tables)), rows, len(measured) - len(again), _unfit(tables), together)
-
-
-def between(tables: Tables) -> tuple[str, ...]:
-    """Sentences on what moved between the runs of a report: together, and cell by cell. None of one run, or where nothing moved."""
-    if len(tables.runs) < 2:
-        return ()
-    found = history(tables)
-    lines = [_line(row) for row in found.moved if not found.together or row.when not in found.together]
-    more = (
-        [f"{len(lines) - MOST_NAMED} more changed between the runs: `runner history`."]
-        if len(lines) > MOST_NAMED
-        else []
-    )
-    return tuple(filter(None, (found.together, *lines[:MOST_NAMED], *more)))
+    return History(tuple(tables.order), rows, len(measured) - len(again), _unfit(tables), together)
 
 
 def _hours(tables: Tables) -> Mapping[str, float]:
@@ -185,12 +173,11 @@ def measured_again(tables: Tables) -> list[list[MeasuredCell]]:
 
 
 def _measured(tables: Tables) -> list[list[MeasuredCell]]:
-    order = in_time(tables)
     measured: dict[tuple[object, ...], list[MeasuredCell]] = {}
     for cell in tables.cells:
         if cell.comparable:
             measured.setdefault(same(cell), []).append(cell)
-    return [sorted(cells, key=lambda cell: order[cell.run_id]) for cells in measured.values()]
+    return [sorted(cells, key=lambda cell: tables.order[cell.run_id]) for cells in measured.values()]
 
 
 def _together(again: Sequence[Sequence[MeasuredCell]], rows: Sequence[Moved], margin: float) -> str:

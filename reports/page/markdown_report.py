@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from reports.answers import across, export, findings, standing
+from reports.answers import export, standing
 from reports.answers.export import Column, escaped
 from reports.answers.findings import Finding
+from reports.answers.overview import Overview
 from reports.data.model import Group, MeasuredCell, Tables
 from reports.wording import between_ratios, duration, number, percent, plural
 from runner.results.parity import PROOF
 from runner.results.statistics import Estimate
 
 
-def markdown(tables: Tables, answers: Sequence[Finding] | None = None, changes: Sequence[str] | None = None) -> str:
-    """The whole summary; `answers` and `changes` where they are known.
-
-    The sentences under a table name the cells that were not ranked, with the reason.
-    """
-    answers = findings.findings(tables) if answers is None else answers
-    parts = [f"## {escaped(findings.title(tables))}", escaped(findings.lead(tables), 1000)]
-    parts += [part for finding in answers for part in answer(finding)]
-    changes = findings.changes(tables, across.ladders(tables)) if changes is None else changes
-    parts += ["\n".join(f"- {escaped(words, 1000)}" for words in changes)]
+def markdown(overview: Overview) -> str:
+    """The whole summary. The sentences under a table name the cells that were not ranked, with the reason."""
+    tables = overview.tables
+    parts = [f"## {escaped(overview.title)}", escaped(overview.lead, 1000)]
+    parts += [part for finding in overview.findings for part in answer(finding)]
+    parts += ["\n".join(f"- {escaped(words, 1000)}" for words in overview.changes)]
     runs = ", ".join(escaped(run.run_id) for run in tables.runs)
     ranked = any(group.ranked for group in tables.groups)
     said = (

@@ -19,8 +19,8 @@ from reports.data.operators import RateCurve
 from reports.data.profiles import Shown
 from reports.data.roofline import Ceiling
 from reports.data.telemetry_signals import Neighbours
+from reports.page.cache import SourceListing
 from reports.page.drawing import Chart
-from reports.page.kept_code import SourceListing
 from runner.results.statistics import Estimate
 
 
@@ -192,7 +192,6 @@ class Page:
     marks: Mapping[str, str]  # framework -> its symbol
     runs: tuple[StoredRun, ...]
     findings: tuple[Finding, ...]
-    changes: tuple[str, ...]  # what versions, precisions and devices changed; in the Markdown
     sections: tuple[WorkloadSection, ...]
     ladders: tuple[Chart, ...]  # of the results that the page shows first
     more_ladders: tuple[Chart, ...]  # of the others

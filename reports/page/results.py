@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 from reports import wording
 from reports.answers import standing
-from reports.answers.competitors import without_run
-from reports.answers.findings import Finding, measured_once, repeats_of
+from reports.answers.findings import Finding, measured_once, repeats_of, without_run
 from reports.data import groups
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
 from reports.page.page import Choice, Entry, ResultColumn, Row, Slice

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reports.answers import conditions, findings
+from reports.answers import conditions
+from reports.answers.overview import overview
 from reports.data import tables, telemetry_signals
 from reports.data.model import Tables
 from runner.results.cells import MOST_NOISE
@@ -26,7 +27,7 @@ def with_(folder: Path, noise: float, threads: int) -> Tables:
 
 
 def test_a_cell_that_is_too_noisy_and_got_few_of_its_cpus_raises_the_question(tmp_path: Path) -> None:
-    said = findings.lead(with_(tmp_path / "run", 0.9, 8))
+    said = overview(with_(tmp_path / "run", 0.9, 8)).lead
     expected = (
         "Busy machine? 1 cell is too noisy to be ranked (PyTorch 2.13.0, cnn-cifar10); 1 of them got less than half of their CPUs, "
         "one 1.9 of 8."
@@ -35,7 +36,7 @@ def test_a_cell_that_is_too_noisy_and_got_few_of_its_cpus_raises_the_question(tm
 
 
 def test_noise_alone_raises_it_without_a_claim_about_the_cpus(tmp_path: Path) -> None:
-    said = findings.lead(with_(tmp_path / "run", 0.9, 2))
+    said = overview(with_(tmp_path / "run", 0.9, 2)).lead
     assert said.endswith("Busy machine? 1 cell is too noisy to be ranked (PyTorch 2.13.0, cnn-cifar10).")
 
 
