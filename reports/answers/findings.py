@@ -19,8 +19,8 @@ from reports.answers.standing import Standing, standing
 from reports.data.groups import blocks_of, group_of
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.wording import duration, listing, number, percent, plural
-from runner.results import statistics, steadiness
-from runner.results.cells import MISSING
+from runner.results import statistics
+from runner.results.cells import MISSING, step_of
 from runner.results.rank.blocks import moderated_scatter
 from runner.results.rank.ranking import OTHER_RUNS, bad_repeats
 from runner.results.statistics import Estimate
@@ -84,10 +84,8 @@ def _newest(name: str, copies: Sequence[MeasuredCell]) -> MeasuredCell:
     """The cells of the last state as one cell with all their repeats."""
     state = states(copies)[-1]
     repeats = tuple(repeat for cell in state for repeat in cell.repeats)
-    step = statistics.step_estimate([repeat.steady_step_seconds for repeat in repeats])
-    if step is not None:
-        step = steadiness.widened(step, [repeat.shift for repeat in repeats if repeat.shift is not None])
-        step = _of_runs(step, state) if len(state) > 1 else step
+    step = step_of(repeats)
+    step = _of_runs(step, state) if step is not None and len(state) > 1 else step
     return replace(state[-1], label=name, repeats=repeats, planned=len(repeats), step=step, own_width=None)
 
 

@@ -26,6 +26,7 @@ class Overview:
     lead: str  # the same with the size of the run, its end, and the notes
     # Sentences on the machines: which nodes were drained, what moved between the runs and within one, and whether they were busy.
     notes: tuple[str, ...]
+    busy: str  # the last of them in a few words; empty where nothing hints at other work
     findings: tuple[Finding, ...]
     ladders: Mapping[str, Across]  # by the anchor of a group, for the groups that have any
     effects: Mapping[str, Effects]  # by the anchor of a ranked workload
@@ -35,22 +36,24 @@ class Overview:
 
 
 def overview(tables: Tables) -> Overview:
+    title, where, size = _title(tables.grouped), _where(tables), _size(tables)
     answers = findings.findings(tables)
     history = run_history.history(tables) if len(tables.runs) > 1 else None
+    question, busy = conditions.question(tables.cells), conditions.in_short(tables.cells)
     notes = (
         *conditions.drained(tables.runs),
         *(history.notes if history else ()),
         *map(str, conditions.drifts(tables.cells)),
-        *filter(None, [conditions.question(tables.cells)]),
+        *([question] if question else ()),
     )
     ladders, effects = across.ladders(tables), across.effects(tables)
-    where = _where(tables)
     return Overview(
         tables=tables,
-        title=_title(tables.grouped),
+        title=title,
         where=where,
-        lead=" ".join([f"{where}. {_size(tables)}", *notes]),
+        lead=" ".join([f"{where}. {size}", *notes]),
         notes=notes,
+        busy=busy,
         findings=answers,
         ladders=ladders,
         effects=effects,

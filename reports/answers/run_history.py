@@ -26,7 +26,7 @@ from reports.answers.compact import Compact, in_few_columns
 from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, ratio_of
 from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, beside_sessions, level_of, same, two_runs
 from reports.data.model import MeasuredCell, Tables
-from reports.wording import between_ratios, duration, listing, number, percent, plural
+from reports.wording import duration, listing, number, percent, plural
 from runner.results.rank.ranking import MARGIN
 from runner.results.statistics import ALPHA, Array, Estimate
 from runner.text import visible
@@ -83,6 +83,7 @@ class History:
         str, ...
     ] = ()  # the cells that several runs measured, one of them too noisily or in too few windows to be compared
     together: str = ""  # a sentence about what moved nearly all cells, where something did
+    again: tuple[Sequence[MeasuredCell], ...] = ()  # each cell that was measured more than once, oldest first
 
     @property
     def moved(self) -> tuple[Moved, ...]:
@@ -138,14 +139,14 @@ class History:
 
 def history(tables: Tables, margin: float = MARGIN) -> History:
     """The moves over the runs of `tables`."""
-    measured = _measured(tables)
+    measured, unfit = _measured(tables), _unfit(tables)
     again = [cells for cells in measured if len(cells) > 1]
     hours = _hours(tables)
     found = [pair for cells in again for pair in _rows(states(cells), margin, hours)]
     chances = [p for _, p in found]
     rows = tuple(row for row in judged([row for row, _ in found], chances) if isinstance(row, Moved)) if found else ()
     together = _together(again, rows, margin)
-    return History(tuple(tables.order), rows, len(measured) - len(again), _unfit(tables), together)
+    return History(tuple(tables.order), rows, len(measured) - len(again), unfit, together, tuple(again))
 
 
 def _hours(tables: Tables) -> Mapping[str, float]:
@@ -165,11 +166,6 @@ def _unfit(tables: Tables) -> tuple[str, ...]:
             runs.setdefault(same(cell), []).append(cell)
     few = [cells for cells in runs.values() if len(cells) > 1 and sum(cell.comparable for cell in cells) < 2]
     return tuple(f"{cells[0].name}, {cells[0].key.workload}" for cells in few)
-
-
-def measured_again(tables: Tables) -> list[list[MeasuredCell]]:
-    """The ranked cells that several runs measured, each as a list, oldest first."""
-    return [cells for cells in _measured(tables) if len({cell.run_id for cell in cells}) > 1]
 
 
 def _measured(tables: Tables) -> list[list[MeasuredCell]]:
@@ -296,8 +292,7 @@ _COLUMNS = (
     export.Column("since", lambda row: _runs(row.after, last=row.drifts), narrows=True),
     export.Column("before, a step", lambda row: duration(row.seconds[0])),
     export.Column("since, a step", lambda row: duration(row.seconds[1])),
-    export.Column("ratio", lambda row: "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×"),
-    export.Column("95 % interval", lambda row: between_ratios(row.ratio)),
+    *export.RATIO,
 )
 
 

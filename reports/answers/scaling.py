@@ -21,11 +21,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reports.data.groups import levels
 from reports.data.model import MeasuredCell, MeasuredWorkload, Tables
 from reports.wording import listing
 from runner.results import statistics, steadiness
-from runner.results.cells import Key
+from runner.results.cells import Key, step_of
 from runner.results.statistics import SEED, Array, Estimate
 
 # Quality must survive scaling: a metric may lie this far below that of one device. One study shows why it is checked: a network's
@@ -169,14 +168,15 @@ def _point(
     count: int, cells: tuple[MeasuredCell, ...], single: tuple[MeasuredCell, ...], workload: MeasuredWorkload
 ) -> Point:
     windows, alone = _windows(cells), _windows(single)
-    step = statistics.step_estimate(windows)
+    step = step_of([repeat for cell in cells for repeat in cell.repeats])
     ratio = statistics.ratio_estimate(alone, windows)
     items, items_alone = cells[0].items_per_step, single[0].items_per_step
     if step is None or ratio is None or not items or not items_alone:
         raise ValueError("a ranked cell has a step time and items")
-    step = steadiness.widened(step, [shift for cell in cells for _, shift in cell.shifts])
     if any(cell.shifts for cell in (*single, *cells)):
-        ratio = steadiness.spanning(ratio, levels(single), levels(cells))
+        ratio = steadiness.spanning(
+            ratio, *([level for cell in side for level in cell.levels] for side in (single, cells))
+        )
     low, high = (None if end is None else items / end for end in (step.high, step.low))
     rate = replace(step, value=items / step.value, low=low, high=high)
     speed_up = _times(ratio, items / items_alone)
@@ -261,7 +261,9 @@ def model(points: Mapping[int, Sequence[Array]], strong: bool, further: Sequence
             "measure with --repeats 3"
         )
     rng = np.random.default_rng(SEED)
-    draws = np.stack([_draws(step, rng) for step in steps if step is not None], axis=1)
+    # Medians that other runs might have had. One degree of freedom can draw factors beyond floating point; 1e21 is far enough.
+    errors = ((step.value, statistics.error_draws(step, rng, DRAWS)) for step in steps if step is not None)
+    draws = np.stack([value * np.exp(np.clip(drawn, -50.0, 50.0)) for value, drawn in errors], axis=1)
     middle = np.array([[step.value for step in steps if step is not None]])
     terms = fit(counts, middle, strong)[0]
     fitted = features(counts, strong) @ terms
@@ -276,9 +278,3 @@ def model(points: Mapping[int, Sequence[Array]], strong: bool, further: Sequence
         counts,
         tuple(Bound(count, float(seconds)) for count, seconds in zip(further, least, strict=True)),
     )
-
-
-def _draws(step: Estimate, rng: np.random.Generator) -> Array:
-    """Medians that other runs might have had."""
-    # One degree of freedom can draw factors beyond floating point. 1e21 is far enough from any step time.
-    return np.asarray(step.value * np.exp(np.clip(statistics.error_draws(step, rng, DRAWS), -50.0, 50.0)))

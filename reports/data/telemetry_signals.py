@@ -15,7 +15,7 @@ from reports.data.model import MeasuredCell, Repeat, Signal, Tables
 from reports.wording import listing, number, plural
 from runner.results import clock_settings
 from runner.results.cells import Key
-from runner.results.rows import floats, in_order, parts
+from runner.results.rows import columns, in_order, parts
 from runner.results.statistics import Array
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ _OF_A_GPU = {
     "utilisation_percent": ("utilisation", "% busy", 1.0),
     "memory_bytes": ("memory", "GiB", 2.0**30),
 }
+# The columns of the telemetry that the lines are made of.
+_OF_THE_CELL = ("seconds", "cpu_seconds", "memory_bytes")
+_OF_ANY_GPU = ("seconds", *_OF_A_GPU, "throttle_reasons")
 
 
 def values_each(repeats: int) -> int:
@@ -52,22 +55,33 @@ def values_each(repeats: int) -> int:
 
 def signals(stored: pa.Table | None, most: int) -> tuple[Signal, ...]:
     """The lines of one repeat's telemetry, at most `most` values each: those of its GPUs, and the busy CPUs and the memory of the cell."""
-    lines: list[Signal] = []
     if stored is None:
         return ()
-    for (device,), part in sorted(parts(stored, ("device",)), key=itemgetter(0)):
-        part = in_order(part, "seconds")
-        seconds = floats(part, "seconds")
-        if device == "cpu":
-            lines += _line("cpu", CPUS_BUSY, "CPUs", *_rate(seconds, floats(part, "cpu_seconds")), most)
-            lines += _line("cpu", "memory of the cell", "GiB", seconds, floats(part, "memory_bytes") / 2.0**30, most)
-            continue
-        for column, (name, unit, factor) in _OF_A_GPU.items():
-            lines += _line(str(device), name, unit, seconds, floats(part, column) / factor, most)
-        reasons = np.nan_to_num(floats(part, "throttle_reasons")).astype(np.int64)
-        clock = np.where(reasons & clock_settings.HELD_BACK, floats(part, "sm_megahertz"), math.nan)
-        lines += _line(str(device), HELD_BACK, "MHz", seconds, clock, most)
-    return tuple(lines)
+    devices = {
+        str(device): columns(in_order(part, "seconds"), _OF_THE_CELL if device == "cpu" else _OF_ANY_GPU)
+        for (device,), part in sorted(parts(stored, ("device",)), key=itemgetter(0))
+    }
+    lines = (
+        _of_the_cell(of, most) if device == "cpu" else _of_a_gpu(device, of, most) for device, of in devices.items()
+    )
+    return tuple(line for of_device in lines for line in of_device)
+
+
+def _of_the_cell(of: Mapping[str, Array], most: int) -> list[Signal]:
+    seconds = of["seconds"]
+    return [
+        *_line("cpu", CPUS_BUSY, "CPUs", *_rate(seconds, of["cpu_seconds"]), most),
+        *_line("cpu", "memory of the cell", "GiB", seconds, of["memory_bytes"] / 2.0**30, most),
+    ]
+
+
+def _of_a_gpu(device: str, of: Mapping[str, Array], most: int) -> list[Signal]:
+    lines: list[Signal] = []
+    for column, (name, unit, factor) in _OF_A_GPU.items():
+        lines += _line(device, name, unit, of["seconds"], of[column] / factor, most)
+    reasons = np.nan_to_num(of["throttle_reasons"]).astype(np.int64)
+    clock = np.where(reasons & clock_settings.HELD_BACK, of["sm_megahertz"], math.nan)
+    return lines + _line(device, HELD_BACK, "MHz", of["seconds"], clock, most)
 
 
 def _rate(seconds: Array, counter: Array) -> tuple[Array, Array]:

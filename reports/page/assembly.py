@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 
 from reports import wording
-from reports.answers import conditions, scaling, short
+from reports.answers import scaling, short
 from reports.answers.findings import Finding
 from reports.answers.health import NOT_JUDGED, NOTHING_BEGUN, NOTHING_MEASURED, Health
 from reports.answers.left import Left, lacks
@@ -31,72 +31,89 @@ from reports.page.page import (
     WorkloadSection,
 )
 from reports.page.samples import sequence
+from runner.results.cells import MISSING
 from runner.results.statistics import Estimate
 
-# All repeats share these. So a page of a thousand cells still opens.
-LISTED_IN_ALL = 20_000
-LISTED_FOR_ONE = 200
+# For each repeat the fewest and the most, and those of all repeats together: a page of a thousand cells still opens.
+POINTS = (40, 400, 40_000)  # in a picture
+LISTED = (20, 200, 20_000)  # windows
 
 
 def page_of(overview: Overview, health: Health = NOT_JUDGED) -> Page:
-    data, found, effects = overview.tables, overview.findings, overview.effects
-    if not any(cell.status == "ok" for cell in data.cells) and not (health.cells or health.fleets):
+    data = overview.tables
+    statuses = {cell.status for cell in data.cells}
+    if "ok" not in statuses and not (health.cells or health.fleets):
         # Advice on references would be no help here.
-        health = NOTHING_MEASURED if any(cell.status != "missing" for cell in data.cells) else NOTHING_BEGUN
-    shown = results.slices(found, data)
-    first = results.of_slice(found, shown[0]) if shown else []
-    here = {finding.group.anchor for finding in first}
-    ladder = plots.ladder(data.workloads, [group for group in data.groups if group.anchor in here])
+        health = NOTHING_BEGUN
+        if statuses - {MISSING}:
+            health = NOTHING_MEASURED
+    pills, most, listed = _pills(data, overview.left, overview.busy), _of_each(data, *POINTS), _of_each(data, *LISTED)
+    neighbours = telemetry_signals.beside(data)
+    sections = tuple(_workload(workload, overview, most) for workload in data.workloads)
+    slices = results.slices(overview.findings, data)
+    choices = results.choices(slices)
+    here = {column.anchor for column in slices[0].columns} if slices else set()
+    first = [finding for finding in overview.findings if finding.group.anchor in here]
+    ladders = plots.ladder(data.workloads, [group for group in data.groups if group.anchor in here])
+    others = [group for group in data.groups if group.anchor not in here]
     # Under other ids: those of the first screen are numbered too.
-    more_ladders = plots.ladder(
-        data.workloads, [group for group in data.groups if group.anchor not in here], "-elsewhere"
-    )
-    most = plots.points_limit(data)
+    more_ladders = plots.ladder(data.workloads, others, "-elsewhere")
     scalings = scaling.scalings(data)
-    devices = [table for effect in effects.values() for table in effect.devices]
-    where = shown[0].where if shown else ""
+    devices = [table for effect in overview.effects.values() for table in effect.devices]
+    where = slices[0].where if slices else ""
     answers = short.answers(first, where, overview.ladders.values(), devices, health, data.cells)
-    if not (ladder or more_ladders):
+    if not (ladders or more_ladders):
         answers = tuple(replace(answer, link="") if answer.link == "ladder" else answer for answer in answers)
-    in_rows = {row.framework for part in shown for row in part.rows}
+    frameworks = {cell.framework for cell in data.cells} | {row.framework for part in slices for row in part.rows}
     return Page(
         title=overview.title,
         where=overview.where,
         lead=overview.lead,
-        pills=_pills(data, overview.left),
+        pills=pills,
         notes=overview.notes,
         answers=answers,
         health=health,
-        slices=shown,
-        choices=results.choices(shown),
+        slices=slices,
+        choices=choices,
         has_energy=any("joules_per_item" in cell.costs for cell in data.cells),
-        colours=signs.colours(sorted({cell.framework for cell in data.cells} | in_rows)),
+        colours=signs.colours(sorted(frameworks)),
         marks=signs.symbols(data.cells),
         runs=data.runs,
-        findings=found,
-        sections=tuple(_workload(workload, overview, most) for workload in data.workloads),
-        ladders=ladder,
+        findings=overview.findings,
+        sections=sections,
+        ladders=ladders,
         more_ladders=more_ladders,
         gpus=fleet_charts.gpus(health),
         scalings=scalings,
         efficiency=plots.scaling(scalings),
         efficiency_at_most=plots.scaling(scalings, forecast=True),
-        over_time=plots.changes_over_time(data) if len(data.runs) > 1 else (),
+        over_time=plots.changes_over_time(data, overview.history.again) if overview.history else (),
         history=overview.history,
         environments=environments(data),
         skipped=data.skipped,
         waiting=data.waiting,
         go_on=tuple(entry.command for entry in overview.left if entry.cells),
-        cells=_cells(data, most),
+        cells=_cells(data, neighbours, most, listed),
     )
+
+
+def _of_each(data: Tables, fewest: int, most: int, in_all: int) -> int:
+    """How many of something a page shows of each repeat."""
+    repeats = max(1, sum(len(cell.repeats) for cell in data.cells))
+    return max(fewest, min(most, in_all // repeats))
 
 
 # -- The pills under the title -------------------------------------------------------------------------------------------------------
 
 
-def _pills(data: Tables, left: Sequence[Left]) -> tuple[Pill, ...]:
-    """`left` is the rest of each run that is not complete."""
-    return (*_ends(data, left), *_sure(data, left), *_machine(data), *_limits(data))
+def _pills(data: Tables, left: Sequence[Left], busy: str) -> tuple[Pill, ...]:
+    """`left` is the rest of each run that is not complete, and `busy` a doubt about the machine."""
+    return (
+        *_ends(data, left),
+        *_sure(data, left),
+        *([Pill(busy, "warn", "measurements")] if busy else []),
+        *_limits(data),
+    )
 
 
 def _ends(data: Tables, left: Sequence[Left]) -> Iterator[Pill]:
@@ -131,11 +148,6 @@ def _sure(data: Tables, left: Sequence[Left]) -> Iterator[Pill]:
     yield Pill(f"{_range(repeats)} repeats{_typical(ranked)}", "", "method")
 
 
-def _machine(data: Tables) -> Iterator[Pill]:
-    if words := conditions.in_short(data.cells):
-        yield Pill(words, "warn", "measurements")
-
-
 def _range(counts: Sequence[int]) -> str:
     return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
 
@@ -158,10 +170,10 @@ def _limits(data: Tables) -> Iterator[Pill]:
 
 
 def _workload(workload: MeasuredWorkload, overview: Overview, most: int) -> WorkloadSection:
-    data, effects = overview.tables, overview.effects.get(workload.anchor)
+    effects = overview.effects.get(workload.anchor)
     if effects is None:
         return WorkloadSection(
-            workload, [operator_section.section(group, data.operations) for group in workload.groups]
+            workload, [operator_section.section(group, overview.tables.operations) for group in workload.groups]
         )
     tables = (("Across precisions", "Precision", effects.precisions), ("Across devices", "Device", effects.devices))
     own = [finding for finding in overview.findings if finding.workload is workload]
@@ -207,18 +219,17 @@ def _variants(group: Group) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]
 # -- Measurements ----------------------------------------------------------------------------------------------------------------------
 
 
-def _cells(data: Tables, most: int) -> tuple[CellSection, ...]:
-    repeats = max(1, sum(len(cell.repeats) for cell in data.cells))
-    listed = max(20, min(LISTED_FOR_ONE, LISTED_IN_ALL // repeats))
-    neighbours = telemetry_signals.beside(data)
+def _cells(
+    data: Tables, neighbours: Mapping[tuple[str, int], Neighbours], most: int, listed: int
+) -> tuple[CellSection, ...]:
     return tuple(
         CellSection(
             cell,
             workload.anchor,
-            tuple(_repeat(cell, repeat, neighbours, most, listed) for repeat in cell.repeats),
-            tuple((cost, cost.written(cell.costs[cost.name])) for cost in COSTS if cost.name in cell.costs),
             workload.items,
             *_rank(cell, group),
+            tuple((cost, cost.written(cell.costs[cost.name])) for cost in COSTS if cost.name in cell.costs),
+            tuple(_repeat(cell, repeat, neighbours, most, listed) for repeat in cell.repeats),
         )
         for workload in data.workloads
         for group in workload.groups
@@ -238,7 +249,8 @@ def _repeat(
     cell: MeasuredCell, repeat: Repeat, neighbours: Mapping[tuple[str, int], Neighbours], most: int, listed: int
 ) -> RepeatSection:
     beside = neighbours.get((cell.anchor, repeat.number), Neighbours((), 0))
-    return RepeatSection(repeat, beside, sequence(cell, repeat, most), _listed(repeat, listed))
+    windows = _listed(repeat, listed)
+    return RepeatSection(repeat, beside, sequence(cell, repeat, most), windows)
 
 
 def _listed(repeat: Repeat, most: int) -> str:

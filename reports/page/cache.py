@@ -84,12 +84,11 @@ class SourceListing:
 def listings(workload: MeasuredWorkload) -> tuple[SourceListing, ...]:
     """The code that measured a workload's cells, a file a framework: only where it is this checkout's."""
     cells = [cell for group in workload.groups for cell in group.cells]
-    here = identity.code_digests({(cell.framework, workload.name) for cell in cells})
-    ran = {cell.framework for cell in cells if cell.row.get("code_sha256") == here[cell.framework, workload.name]}
-    return tuple(
-        listing(workload.name, framework, here[framework, workload.name])
-        for framework in rosetta_stone.with_code(workload.name, ran)
-    )
+    frameworks = rosetta_stone.with_code(workload.name, {cell.framework for cell in cells})
+    here = identity.code_digests({(framework, workload.name) for framework in frameworks})
+    ran = {(cell.framework, cell.row.get("code_sha256")) for cell in cells}
+    digests = {framework: here[framework, workload.name] for framework in frameworks}
+    return tuple(listing(workload.name, name, digest) for name, digest in digests.items() if (name, digest) in ran)
 
 
 def listing(workload: str, framework: str, code_sha256: str) -> SourceListing:

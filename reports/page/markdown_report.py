@@ -14,9 +14,9 @@ from runner.results.statistics import Estimate
 
 def markdown(overview: Overview) -> str:
     """The whole summary. The sentences under a table name the cells that were not ranked, with the reason."""
-    tables = overview.tables
-    parts = [f"## {escaped(overview.title)}", escaped(overview.lead, 1000)]
-    parts += [part for finding in overview.findings for part in answer(finding)]
+    tables, proved = overview.tables, _proved(overview.tables)
+    answers = [part for finding in overview.findings for part in answer(finding)]
+    parts = [f"## {escaped(overview.title)}", escaped(overview.lead, 1000), *answers]
     parts += ["\n".join(f"- {escaped(words, 1000)}" for words in overview.changes)]
     runs = ", ".join(escaped(run.run_id) for run in tables.runs)
     ranked = any(group.ranked for group in tables.groups)
@@ -25,7 +25,7 @@ def markdown(overview: Overview) -> str:
         if ranked
         else "From stored runs"
     )
-    parts += [f"{said}: {runs}.", _proved(tables)]
+    parts += [f"{said}: {runs}.", proved]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -43,9 +43,10 @@ def answer(finding: Finding) -> list[str]:
     """The parts of one group's answer: its title, its sentences, its table, and what stands beside the figures."""
     key = finding.group.key
     place = (finding.workload.title, key.device, key.precision, key.preset)
-    ranked = export.markdown(_table(finding.group, finding.workload.items)) if finding.group.ranked else ""
     # A list of Markdown's own would number them anew where the table, which has ranked cells only, lacks one.
     marked = {number_ for entry in finding.group.ranked for number_ in _numbers(finding.group, entry.cell)}
+    table = _table(finding.group, finding.workload.items)
+    ranked = export.markdown(table) if table.rows else ""
     beside = "\n".join(
         f"- {escaped(f'[{at}] {words}', 1000)}"
         for at, words in enumerate(finding.group.caveats, start=1)

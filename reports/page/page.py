@@ -169,11 +169,11 @@ class CellSection:
 
     cell: MeasuredCell
     workload: str  # the anchor of the workload's section
-    repeats: tuple[RepeatSection, ...]
-    costs: tuple[tuple[Cost, str], ...]
     items: str  # what the workload counts
     rank: str  # in its group, or why it has none
     ratio: Estimate | None  # to the fastest of its group; None of the fastest itself
+    costs: tuple[tuple[Cost, str], ...]
+    repeats: tuple[RepeatSection, ...]
 
 
 @dataclass(frozen=True)

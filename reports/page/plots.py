@@ -10,7 +10,6 @@ import numpy as np
 from reports import wording
 from reports.answers.across import version_key
 from reports.answers.contrast import Side, differences
-from reports.answers.run_history import measured_again
 from reports.answers.scaling import Scaling
 from reports.data.curves import of_class
 from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload, Tables
@@ -20,10 +19,7 @@ from reports.wording import between, device_name, duration, framework_name, numb
 from runner.results.statistics import Array, Estimate
 from runner.text import visible
 
-# Points of one repeat that a picture shows at most, and of all repeats of a page: a page of a thousand cells still opens.
-MOST_POINTS = 400
-POINTS_IN_ALL = 40_000
-# And those of all curves in one picture; of one curve, the fewest.
+# Points of all curves in one picture; of one curve, the fewest.
 POINTS_IN_CURVES, FEWEST_POINTS = 4000, 8
 # A curve of fewer evaluations at the same steps does not show how networks learn.
 FEWEST_EVALUATIONS = 5
@@ -31,12 +27,6 @@ _ROW = 48  # pixels of one cell
 _MOST_EVENTS = 12  # in one picture; the table has the others
 _BELOW_NUMBER = 4  # pixels: an event's line begins so far below the base line of its number
 _DASHES = ("", "dashed", "dotted", "dashed-dotted")
-
-
-def points_limit(tables: Tables) -> int:
-    """How many points of each repeat a picture shows."""
-    repeats = max(1, sum(len(cell.repeats) for cell in tables.cells))
-    return max(40, min(MOST_POINTS, POINTS_IN_ALL // repeats))
 
 
 def step_times(group: Group, most: int) -> Chart | None:
@@ -269,16 +259,18 @@ def _ladder(
 # -- Over time ---------------------------------------------------------------------------------------------------------------------
 
 
-def changes_over_time(data: Tables) -> tuple[Chart, ...]:
+def changes_over_time(data: Tables, again: Iterable[Sequence[MeasuredCell]]) -> tuple[Chart, ...]:
     """For each workload, device and precision: each cell's step time relative to its first run's, run by run.
 
-    An upright marks a run before which a recorded fact changed: the driver, the image, the code.
+    `again` are the cells that were measured more than once. An upright marks a run before
+    which a recorded fact changed: the driver, the image, the code.
     """
     dates = {run.run_id: str(run.manifest["created"])[5:16].replace("T", " ") for run in data.runs}
     groups: dict[tuple[str, str, str], list[Sequence[MeasuredCell]]] = {}
-    for cells in measured_again(data):
+    for cells in again:
         key = cells[0].key
-        groups.setdefault((key.workload, key.device, key.precision), []).append(cells)
+        if len({cell.run_id for cell in cells}) > 1:
+            groups.setdefault((key.workload, key.device, key.precision), []).append(cells)
     return tuple(
         _changes(f"changes-{at}", " · ".join(place), lines, data.order, dates)
         for at, (place, lines) in enumerate(groups.items(), start=1)

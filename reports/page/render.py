@@ -49,7 +49,8 @@ def render(folders: Sequence[Path], output: Path, health: Health = NOT_JUDGED) -
     """Write the report on the runs in `folders` to `output`. Raises StoreError where one is no readable run."""
     if not folders:
         raise store.StoreError("no run was given; `runner report RUN` takes the folder of one or more runs")
-    write(tables.load(folders), output, health)
+    data = tables.load(folders)
+    write(data, output, health)
 
 
 def write(data: Tables, output: Path, health: Health = NOT_JUDGED) -> None:

@@ -90,8 +90,8 @@ def print_answer(folders: Sequence[Path]) -> None:
 
 def _which(tables: Tables, folders: Sequence[Path]) -> Iterator[str]:
     """A line for each run with its name, its time and its folder, of many the first and the last; and what these have not yet run."""
-    from reports.answers.overview import moment
     from reports.answers.left import left
+    from reports.answers.overview import moment
 
     lines = [
         visible(f"run {run.run_id} · {moment(str(run.manifest['created']))} · {folder}", 300)

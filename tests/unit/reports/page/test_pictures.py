@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reports.answers.health import NOT_JUDGED, FleetHealth, GpuHealth, Health, NodeHealth
+from reports.answers.run_history import history
 from reports.data import tables
 from reports.page import fleet_charts, plots
 from reports.page.drawing import Axis, Picture, reaching
@@ -168,7 +169,8 @@ def test_a_line_for_each_cell_over_the_runs_with_the_change_before_one_marked(tm
         created = {"created": f"2026-11-0{day}T23:05:12+00:00"}
         run = synthetic.make_run(tmp_path / f"{day}", draw=day, everywhere=driver, manifest=created, slower=slower)
         runs.append(run)
-    charts = plots.changes_over_time(tables.load(runs))
+    data = tables.load(runs)
+    charts = plots.changes_over_time(data, history(data).again)
     assert len(charts) == 2
     chart = next(chart for chart in charts if "cnn-cifar10" in chart.caption)
     shown = picture(chart.svg)
@@ -187,4 +189,5 @@ def rise(points: list[Mark]) -> list[float]:
 
 
 def test_one_run_has_no_changes(tmp_path: Path) -> None:
-    assert plots.changes_over_time(tables.load([synthetic.make_run(tmp_path / "run")])) == ()
+    data = tables.load([synthetic.make_run(tmp_path / "run")])
+    assert plots.changes_over_time(data, history(data).again) == ()
