@@ -22,6 +22,8 @@ def framework_name(framework: str | None) -> str:
     return titles().get(framework or "", framework or "no framework").replace(", ", " ")
 
 
+_NO_INTERVAL = "no interval"
+
 # <family>-<version>-<platform>: cu128 is CUDA 12.8.
 _IMAGE = re.compile(
     r"(?P<family>[a-z][a-z0-9-]*?)-(?P<version>\d[\w.]{0,30})-(?:cpu|cu(?P<major>\d{2})(?P<minor>\d{1,2}))"
@@ -101,7 +103,7 @@ def percent(share: float | None, digits: int = 3) -> str:
 def between(estimate: Estimate | None, factor: float = 1.0) -> str:
     """The two ends of an interval, with just enough digits that they differ."""
     if estimate is None or estimate.low is None or estimate.high is None:
-        return "no interval"
+        return _NO_INTERVAL
     low, high = estimate.low * factor, estimate.high * factor
     for digits in (3, 4, 5):
         if number(low, digits) != number(high, digits) or low == high:
@@ -149,7 +151,7 @@ def _too_few(repeats: int) -> str:
 def between_ratios(ratio: Estimate | None) -> str:
     """The two ends of a ratio's interval. If a side has one repeat, they say how its windows scatter, and no more."""
     if ratio is None or ratio.low is None or ratio.high is None:
-        return between(ratio)
+        return _NO_INTERVAL
     # The other side of a ratio may have more repeats: then its cell is not one of one run.
     once = "" if ratio.repeats != 1 else "one run on one side, " if "one side has" in ratio.note else "one run, "
     if too_wide(ratio.low, ratio.high):

@@ -7,7 +7,7 @@ the others, where there are such cells.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from reports.answers.contrast import Contrast, Side, as_ranked
 from reports.answers.sessions import between_runs
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
-from reports.wording import framework_name, listing
+from reports.wording import between_ratios, framework_name, listing, percent, plural
 from runner.results.cells import Key
 
 FACTORS = ("CUDA", "cuDNN", "framework")
@@ -43,6 +43,14 @@ class Across:
 
     subject: str
     effects: tuple[Effect, ...]
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The effects of another precision and of another device in one workload."""
+
+    precisions: tuple[Across, ...]
+    devices: tuple[Across, ...]
 
 
 Same = dict[tuple[Any, ...], list[MeasuredCell]]
@@ -111,6 +119,14 @@ def _effect(old: Versions, new: Versions, row: Contrast) -> Effect:
     return Effect(change, row, apart=len(differ) == 1)
 
 
+def effects(tables: Tables) -> dict[str, Effects]:
+    """Anchor of a ranked workload -> the effects in it."""
+    return {
+        workload.anchor: Effects(precisions(workload, tables.cells), devices(workload, tables.cells))
+        for workload in tables.ranked
+    }
+
+
 def precisions(workload: MeasuredWorkload, beside: Iterable[MeasuredCell] = ()) -> tuple[Across, ...]:
     """For each device, each other precision against fp32 (or the first precision) in the same image."""
     return tuple(_across(workload, beside, "precision", lambda keys: "fp32" if "fp32" in keys else keys[0]))
@@ -153,3 +169,47 @@ def _pairs(cells: Sequence[MeasuredCell], field: str, first: str) -> Iterable[tu
         for value, others in by.items():
             if value != (first,):
                 yield Side(tuple(by[first,])), Side(tuple(others))
+
+
+# -- In sentences ------------------------------------------------------------------------------------------------------------------
+
+
+def changes(tables: Tables, ladders: Mapping[str, Across], effects: Mapping[str, Effects]) -> tuple[str, ...]:
+    """In sentences: what a version changed, where the change is real and nothing else changed; and what another precision or
+    device changed for all cells that have both."""
+    sentences = []
+    for workload in tables.ranked:
+        for group in workload.groups:
+            ladder = ladders.get(group.anchor)
+            where = f"{workload.title}, {group.key.device}, {group.key.precision}, {group.key.preset}"
+            alone = (effect for effect in (ladder.effects if ladder else ()) if effect.apart)
+            real = (effect for effect in alone if effect.contrast.real)
+            sentences += [f"{where}: {_change(effect)}" for effect in real]
+        of = effects[workload.anchor]
+        for table in (*of.precisions, *of.devices):
+            sentences += [f"{workload.title}, {table.subject}: {words}" for words in _together(table)]
+    return tuple(sentences)
+
+
+def _together(table: Across) -> Iterator[str]:
+    """For each change of a table, the range of the ratios that are real, over all its cells."""
+    kinds: dict[str, list[Contrast]] = {}
+    for effect in table.effects:
+        kinds.setdefault(effect.of, []).append(effect.contrast)
+    for of, rows in kinds.items():
+        ratios = [row.ratio.value for row in rows if row.real and row.ratio is not None]
+        parts = []
+        for direction, shares in (
+            ("less time", sorted(1 - ratio for ratio in ratios if ratio < 1)),
+            ("longer", sorted(ratio - 1 for ratio in ratios if ratio > 1)),
+        ):
+            if shares:
+                ends = dict.fromkeys(percent(share) for share in (shares[0], shares[-1]))
+                parts.append(f"{' to '.join(ends)} {direction} in {len(shares)} of {plural(len(rows), 'cell')}")
+        if parts:
+            yield f"{of}: the median step takes {listing(parts)}."
+
+
+def _change(effect: Effect) -> str:
+    row = effect.contrast
+    return f"{effect.of}: {framework_name(row.cell.framework)}'s step {row.change} (ratio, 95 % interval: {between_ratios(row.ratio)})."

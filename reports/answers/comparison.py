@@ -12,8 +12,8 @@ from typing import Any
 from reports.answers import export
 from reports.answers import left as of_runs
 from reports.answers.compact import Compact, in_few_columns
+from reports.answers.conditions import drifts
 from reports.answers.contrast import ALPHA, METHOD, Contrast, Side, as_ranked, shown
-from reports.answers.drift import drifts
 from reports.answers.left import Left
 from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, matched, measured, unpaired
 from reports.answers.sessions import CommonShift, between_runs, two_runs

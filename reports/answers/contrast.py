@@ -18,10 +18,9 @@ from reports.data.groups import left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
 from reports.wording import between, bound, number, percent, plural
 from runner.results import statistics, steadiness
-from runner.results.cells import resume_command
+from runner.results.cells import resume_command, step_of
 from runner.results.rank.blocks import Blocks, moderated
-from runner.results.rank.levels import in_blocks
-from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, within
+from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, in_blocks, within
 from runner.results.statistics import Estimate
 
 ALPHA = statistics.ALPHA
@@ -71,11 +70,7 @@ class Side:
     @cached_property
     def step(self) -> Estimate | None:
         """As the report gives it."""
-        if len(self.cells) == 1:
-            return self.cells[0].step
-        step = statistics.step_estimate([repeat.steady_step_seconds for repeat in self.repeats])
-        shifts = [repeat.shift for repeat in self.repeats if repeat.shift is not None]
-        return None if step is None else steadiness.widened(step, shifts)
+        return self.cells[0].step if len(self.cells) == 1 else step_of(self.repeats)
 
     @property
     def levels(self) -> list[float]:

@@ -168,6 +168,12 @@ def verdict(notes: Mapping[str, int]) -> Column:
     return Column("verdict", words)
 
 
+RATIO = (
+    Column("ratio", lambda row: "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×"),
+    Column("95 % interval", lambda row: between_ratios(row.ratio)),
+)
+
+
 def contrast_columns(
     before: str, after: str, *, beside: bool = False, notes: Mapping[str, int] | None = None
 ) -> tuple[Column, ...]:
@@ -176,8 +182,7 @@ def contrast_columns(
     return (
         Column(f"{before}, a step", lambda row: step(row.before.step)),
         Column(f"{after}, a step", lambda row: step(row.after.step)),
-        Column("ratio", lambda row: "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×"),
-        Column("95 % interval", lambda row: between_ratios(row.ratio)),
+        *RATIO,
         *common,
         verdict(notes or {}),
     )

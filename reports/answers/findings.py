@@ -1,34 +1,29 @@
-"""The sentences at the top of the page. Each is one that the intervals support."""
+"""The answer for each group of comparable cells, in sentences that the intervals support.
+
+A cell appears once in it, however many runs measured it: it does not compete with itself.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reports.answers import across, busy, competitors, drift, left, run_history
 from reports.answers import standing as standings
-from reports.answers.across import Across, Effect
-from reports.answers.contrast import Contrast
-from reports.answers.drained import drained
+from reports.answers.contrast import Side, differences
+from reports.answers.left import lacks, left
+from reports.answers.run_history import states
 from reports.answers.standing import Standing, standing
+from reports.data.groups import blocks_of, group_of
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
-from reports.wording import (
-    between_ratios,
-    device_name,
-    duration,
-    framework_name,
-    listing,
-    number,
-    percent,
-    plural,
-)
-from runner.results.cells import MISSING
+from reports.wording import duration, listing, number, percent, plural
+from runner.results import statistics
+from runner.results.cells import MISSING, step_of
+from runner.results.rank.blocks import moderated_scatter
 from runner.results.rank.ranking import OTHER_RUNS, bad_repeats
+from runner.results.statistics import Estimate
 
 _ENDS = {"failed": "failed", "missing": "not yet run"}
 
@@ -45,140 +40,90 @@ class Finding:
     standing: Standing | None = None  # None where no cell is ranked
 
 
-def names(cells: Iterable[MeasuredCell]) -> dict[str, str]:
-    """Anchor -> the cell as a sentence names it."""
-    return {cell.anchor: cell.label for cell in cells}
-
-
-def title(tables: Tables) -> str:
-    """The compared frameworks and their devices."""
-    frameworks = sorted({framework_name(cell.framework) for cell in tables.grouped})
-    models = list(dict.fromkeys(device_name(cell.key.device_model) for cell in tables.grouped))
-    if not frameworks:
-        return "A run without cells"
-    images = plural(len({cell.image for cell in tables.grouped}), "image")
-    what = listing(frameworks) if len(frameworks) <= 3 else f"{len(frameworks)} frameworks, {images}"
-    where = listing(models) if len(models) <= 2 else f"{len(models)} devices"
-    return f"{what} on {where}"
-
-
-def lead(tables: Tables) -> str:
-    """The place, time and size of the run, its end, and the machine's drift meanwhile."""
-    cells = tables.cells
-    images, workloads = len({cell.image for cell in cells}), len({cell.key.workload for cell in cells})
-    presets = listing(sorted({cell.key.preset for cell in cells})) or "no"
-    statuses = Counter(cell.status for cell in cells)
-    ends = [f"{statuses['ok'] or 'none'} ended well" if statuses["ok"] != len(cells) else "all ended well"]
-    ends += [f"{statuses['failed']} failed"] if statuses["failed"] else []
-    ends += [f"{statuses['missing']} not yet run"] if statuses["missing"] else []
-    skipped = sum(len(entry.rows) for entry in tables.skipped)
-    ends += [f"{plural(skipped, 'combination')} skipped"] if skipped else []
-    return (
-        f"{where(tables)}. {plural(len(cells), 'cell')} from {plural(images, 'image')} and "
-        f"{plural(workloads, 'workload')} at the {presets} preset: {listing(ends)}.{_further(cells)}"
-        + "".join(f" {note}" for note in notes(tables))
-    )
-
-
-def where(tables: Tables) -> str:
-    """When, with which engine, on which machine, and from which archive."""
-    when = sorted(str(run.manifest["created"]) for run in tables.runs)
-    days = list(dict.fromkeys(moment(text) for text in when))
-    engines = sorted({str(run.manifest["engine"]) for run in tables.runs})
-    engine = f"the {listing(engines)} engine" + ("s" if len(engines) > 1 else "")
-    host = tables.runs[0].manifest["host"]
-    machine = f"{host['cpu_model']}, {plural(host['cpu_count'], 'processor')}"
-    hosts = {str(run.manifest["host"]["cpu_model"]) for run in tables.runs}
-    machine = machine if len(hosts) == 1 else f"{len(hosts)} machines"
-    span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    archives = [run.manifest["imported"]["sha256"][:12] for run in tables.runs if run.manifest.get("imported")]
-    imported = f". Imported from the archive {listing(archives)}" if archives else ""
-    return f"{span}, {engine}, {machine}{imported}"
-
-
-def notes(tables: Tables) -> tuple[str, ...]:
-    """Sentences on the machines: which nodes were drained, what moved between the runs and within one, and whether they were busy."""
-    cells = tables.cells
-    said = (*drained(tables.runs), *run_history.between(tables), *drift.drifts(cells), busy.question(cells))
-    return tuple(str(note) for note in said if str(note))
-
-
-def _further(cells: Iterable[MeasuredCell]) -> str:
-    """A sentence on all repeats that are not yet run, counted as the end of `runner matrix` counts them; empty where none is."""
-    cells = list(cells)
-    lack = sum(max(0, cell.planned - len(cell.repeats)) for cell in cells)
-    none = sum(not cell.repeats for cell in cells)
-    without = f" ({plural(none, 'cell')} without any repeat)" if none else ""
-    return f" {plural(lack, 'repeat')} {'is' if lack == 1 else 'are'} still to come{without}." if lack else ""
-
-
-def moment(text: str) -> str:
-    """A stored time as people write it; a text that is none stays."""
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    time = time.astimezone(UTC) if time.tzinfo else time
-    return f"{time.day} {time:%B %Y, %H:%M}" + (" UTC" if time.tzinfo else "")
-
-
 def findings(tables: Tables) -> tuple[Finding, ...]:
     """One answer for each group of comparable cells."""
     owners = [workload for workload in tables.ranked for _ in workload.groups]
-    answered = competitors.once(tables.groups, tables)
-    return tuple(_finding(workload, *one) for workload, one in zip(owners, answered, strict=True))
+    return tuple(_finding(workload, *one) for workload, one in zip(owners, _each_once(tables), strict=True))
 
 
-def changes(
-    tables: Tables, ladders: Mapping[str, Across], across_cells: Mapping[str, Sequence[Across]] | None = None
-) -> tuple[str, ...]:
-    """In sentences: what a version changed, where the change is real and nothing else changed; and what another precision or
-    device changed for all cells that have both."""
+# -- Each cell once ----------------------------------------------------------------------------------------------------------------
+
+
+def _each_once(tables: Tables) -> list[tuple[Group, tuple[str, ...]]]:
+    """The ranked groups, in which each measured cell is its newest state; each with the sentences that say so.
+
+    States are those of reports.answers.run_history: runs between which nothing that was recorded changed.
+    """
+    groups = tables.groups
+    of_groups = [_copies(group, tables.order) for group in groups]
+    if all(len(same) == 1 for copies in of_groups for same in copies.values()):
+        return [(group, ()) for group in groups]
+    merged = [[_newest(name, same) for name, same in copies.items()] for copies in of_groups]
+    blocks = blocks_of(cell for cells in merged for cell in cells)
+    return [
+        (group_of(group.anchor, group.key, [*cells, *group.others], blocks), _sentences(copies))
+        for group, cells, copies in zip(groups, merged, of_groups, strict=True)
+    ]
+
+
+def _copies(group: Group, order: Mapping[str, int]) -> dict[str, list[MeasuredCell]]:
+    """Each ranked cell of a group as the runs measured it, the oldest first."""
+    copies: dict[str, list[MeasuredCell]] = {}
+    for cell in sorted(group.cells, key=lambda cell: order[cell.run_id]):
+        if not cell.unranked:
+            copies.setdefault(without_run(cell), []).append(cell)
+    return copies
+
+
+def without_run(cell: MeasuredCell) -> str:
+    """The cell's label without the run."""
+    return cell.label.removesuffix(f" · {cell.run_id}")
+
+
+def _newest(name: str, copies: Sequence[MeasuredCell]) -> MeasuredCell:
+    """The cells of the last state as one cell with all their repeats."""
+    state = states(copies)[-1]
+    repeats = tuple(repeat for cell in state for repeat in cell.repeats)
+    step = step_of(repeats)
+    step = _of_runs(step, state) if step is not None and len(state) > 1 else step
+    return replace(state[-1], label=name, repeats=repeats, planned=len(repeats), step=step, own_width=None)
+
+
+def _of_runs(step: Estimate, state: Sequence[MeasuredCell]) -> Estimate:
+    """The step time of several runs, of which each is one observation: repeats of one run share what differs between runs."""
+    runs = [[repeat.log_median for repeat in cell.repeats if repeat.log_median is not None] for cell in state]
+    means = np.array([np.mean(logs) for logs in runs if logs])
+    kind, each = state[-1].key.device_kind, sum(map(len, runs)) / len(means)
+    assumed = math.hypot(
+        statistics.of_kind(statistics.SESSION_DEVIATION, kind),
+        statistics.of_kind(statistics.REPEAT_DEVIATION, kind) / math.sqrt(each),
+    )
+    shown = moderated_scatter(assumed, float(np.var(means)) * len(means), len(means) - 1)
+    return statistics.with_error(step, shown.deviation / math.sqrt(len(means)), min(1e6, shown.freedom))
+
+
+def _sentences(copies: dict[str, list[MeasuredCell]]) -> tuple[str, ...]:
     sentences = []
-    for workload in tables.ranked:
-        for group in workload.groups:
-            ladder = ladders.get(group.anchor)
-            where = f"{workload.title}, {group.key.device}, {group.key.precision}, {group.key.preset}"
-            effects = ladder.effects if ladder else ()
-            real = (effect for effect in effects if effect.apart and effect.contrast.real)
-            sentences += [f"{where}: {_change(effect)}" for effect in real]
-        known = None if across_cells is None else across_cells.get(workload.anchor, ())
-        for table in known if known is not None else _effects(workload, tables):
-            sentences += [f"{workload.title}, {table.subject}: {words}" for words in _together(table)]
+    again = {name: states(same) for name, same in copies.items() if len(same) > 1}
+    pooled = [name for name, measured in again.items() if len(measured) == 1]
+    if pooled:
+        who = "Each cell counts" if len(pooled) == len(copies) else f"{listing(pooled)} count{'s' * (len(pooled) == 1)}"
+        sentences.append(f"{who} once, with the repeats of all its runs: nothing recorded changed between them.")
+    for name, measured in again.items():
+        if len(measured) > 1:
+            changes = differences(Side(tuple(measured[-2])), Side(tuple(measured[-1])))
+            runs = listing(cell.run_id for cell in measured[-1])
+            sentences.append(
+                f"{name} counts as run {runs} measured it, after {listing(str(change) for change in changes)}."
+            )
     return tuple(sentences)
 
 
-def _effects(workload: MeasuredWorkload, tables: Tables) -> tuple[Across, ...]:
-    return (*across.precisions(workload, tables.cells), *across.devices(workload, tables.cells))
-
-
-def _together(table: Across) -> Iterator[str]:
-    """For each change of a table, the range of the ratios that are real, over all its cells."""
-    kinds: dict[str, list[Contrast]] = {}
-    for effect in table.effects:
-        kinds.setdefault(effect.of, []).append(effect.contrast)
-    for of, rows in kinds.items():
-        ratios = [row.ratio.value for row in rows if row.real and row.ratio is not None]
-        parts = []
-        for direction, shares in (
-            ("less time", sorted(1 - ratio for ratio in ratios if ratio < 1)),
-            ("longer", sorted(ratio - 1 for ratio in ratios if ratio > 1)),
-        ):
-            if shares:
-                ends = dict.fromkeys(percent(share) for share in (shares[0], shares[-1]))
-                parts.append(f"{' to '.join(ends)} {direction} in {len(shares)} of {plural(len(rows), 'cell')}")
-        if parts:
-            yield f"{of}: the median step takes {listing(parts)}."
-
-
-def _change(effect: Effect) -> str:
-    row = effect.contrast
-    return f"{effect.of}: {framework_name(row.cell.framework)}'s step {row.change} (ratio, 95 % interval: {between_ratios(row.ratio)})."
+# -- In sentences ------------------------------------------------------------------------------------------------------------------
 
 
 def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...]) -> Finding:
-    called = names(group.cells)
-    caveats = (*of_runs, *_caveats(workload, group, called))
+    caveats = (*of_runs, *_caveats(workload, group))
     if not group.ranked:
         many = plural(len(group.others), "cell")
         if all(cell.status == MISSING for cell in group.others):
@@ -190,10 +135,10 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...])
     step = of.first.cell.step
     speed = f"{duration(step.value if step else None)} a step"
     if len(group.ranked) == 1:
-        name = called[of.first.cell.anchor]
+        name = of.first.cell.label
         alone = standings.detail(of) or "No other comparable cell has a measurement that may be ranked."
         return Finding(workload, group, f"{name}: {speed}", alone, caveats, of)
-    about = f"{speed} for {called[of.first.cell.anchor]}. {standings.detail(of)}".strip()
+    about = f"{speed} for {of.first.cell.label}. {standings.detail(of)}".strip()
     return Finding(workload, group, standings.headline(of), about, caveats, of)
 
 
@@ -211,32 +156,32 @@ def repeats_of(cells: Iterable[MeasuredCell]) -> str:
     return plural(most, "repeat") if fewest == most else f"{fewest} to {plural(most, 'repeat')}"
 
 
-def _of_the_machine(cells: Sequence[MeasuredCell], called: dict[str, str]) -> list[str]:
+def _of_the_machine(cells: Sequence[MeasuredCell]) -> list[str]:
     """Effects of the machine on the figures of some cells."""
     caveats = []
-    unsteady = [called[cell.anchor] for cell in cells if cell.shifts]
+    unsteady = [cell.label for cell in cells if cell.shifts]
     if unsteady:
         once = any(cell.shifts and len(cell.repeats) == 1 for cell in cells)
         spans = "; with one repeat the interval spans both levels" if once else ""
         caveats.append(f"Unsteady: the level of {listing(unsteady)} changed midway{spans}.")
-    hot = [called[cell.anchor] for cell in cells if cell.throttled]
+    hot = [cell.label for cell in cells if cell.throttled]
     if hot:
         caveats.append(f"Throttled: the device slowed itself down while it ran {listing(hot)}.")
-    disturbed = [called[cell.anchor] for cell in cells if cell.foreign_processes]
+    disturbed = [cell.label for cell in cells if cell.foreign_processes]
     if disturbed:
         caveats.append(f"Disturbed: other processes computed on the GPU of {listing(disturbed)} meanwhile.")
-    host_bound = [called[cell.anchor] for cell in cells if cell.host_bound]
+    host_bound = [cell.label for cell in cells if cell.host_bound]
     if host_bound:
         caveats.append(
             f"Host-bound: kernels ran in less than half of a step's time in {listing(host_bound)}: it is more the host's than the GPU's."
         )
-    few = [f"{called[cell.anchor]} ({percent(cell.cpu_share)})" for cell in cells if cell.cpu_share is not None]
+    few = [f"{cell.label} ({percent(cell.cpu_share)})" for cell in cells if cell.cpu_share is not None]
     if few:
         caveats.append(f"Less than half of the CPUs: {listing(few)}: on a quiet machine its step may be shorter.")
     return caveats
 
 
-def _of_a_bad_repeat(cells: Sequence[MeasuredCell], group: Group, called: dict[str, str]) -> list[str]:
+def _of_a_bad_repeat(cells: Sequence[MeasuredCell], group: Group) -> list[str]:
     """The repeat of each cell that lies far from its others, and of each cell that scatters far more than the others of its run."""
     said, blocks = [], group.field.blocks
     bad = {**bad_repeats(blocks.logs), **blocks.loud}
@@ -247,19 +192,19 @@ def _of_a_bad_repeat(cells: Sequence[MeasuredCell], group: Group, called: dict[s
             share = math.exp(logs[place] - float(np.median(logs[:place] + logs[place + 1 :]))) - 1
             change = f"{percent(abs(share))} {'longer' if share > 0 else 'less time'}"
             number_ = cell.measured[place].number
-            said.append(f"{called[cell.anchor]}, repeat {number_} took {change} than its others: measure it again.")
+            said.append(f"{cell.label}, repeat {number_} took {change} than its others: measure it again.")
     return said
 
 
-def _caveats(workload: MeasuredWorkload, group: Group, called: dict[str, str]) -> tuple[str, ...]:
+def _caveats(workload: MeasuredWorkload, group: Group) -> tuple[str, ...]:
     cells = [entry.cell for entry in group.ranked]
-    caveats = _of_the_machine(cells, called)
-    caveats += _of_a_bad_repeat(cells, group, called)
-    single = [called[cell.anchor] for cell in measured_once(cells)]
+    caveats = _of_the_machine(cells)
+    caveats += _of_a_bad_repeat(cells, group)
+    single = [cell.label for cell in measured_once(cells)]
     if single:
         of = "" if len(single) == len(cells) else f" ({listing(single)})"
-        lacking = [cell for cell in measured_once(cells) if left.lacks(cell)]
-        how = "; ".join(entry.command for entry in left.left(lacking)) or "use --repeats 3"
+        lacking = [cell for cell in measured_once(cells) if lacks(cell)]
+        how = "; ".join(entry.command for entry in left(lacking)) or "use --repeats 3"
         caveats.append(f"Measured once{of}: a second run may differ by more than these intervals; {how}.")
     if any(OTHER_RUNS in entry.ratio.note for entry in group.ranked):
         caveats.append(
@@ -278,19 +223,17 @@ def _caveats(workload: MeasuredWorkload, group: Group, called: dict[str, str]) -
         caveats.append(f"{'Trained' if workload.learns else 'Run'} on generated stand-in data.")
     if group.others:
         why = [_ENDS.get(cell.status, cell.unranked) for cell in group.others]
-        parts = [f"{called[cell.anchor]} ({words})" for cell, words in zip(group.others, why, strict=True)]
+        parts = [f"{cell.label} ({words})" for cell, words in zip(group.others, why, strict=True)]
         caveats.append(f"Not ranked: {listing(parts)}.")
     beside = [
-        f"{called[cell.anchor]} ({number(cell.score.value)})"
-        for cell in cells
-        if cell.score and workload.outside_band(cell)
+        f"{cell.label} ({number(cell.score.value)})" for cell in cells if cell.score and workload.outside_band(cell)
     ]
     if beside and workload.band:
         low, high = workload.band
         caveats.append(
             f"Outside what a correct full run reaches ({workload.metric} {low} to {high}): {listing(beside)}."
         )
-    below = [called[cell.anchor] for cell in cells if _at_chance(workload, cell)]
+    below = [cell.label for cell in cells if _at_chance(workload, cell)]
     if below:
         caveats.append(f"{listing(below)} learned nothing: the accuracy is that of chance.")
     return tuple(caveats)

@@ -9,9 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.answers import busy, findings, run_history, standing
+from reports.answers import conditions, findings, run_history, standing
 from reports.answers import left as of_runs
-from reports.answers.drained import drained
 from reports.answers.findings import Finding
 from reports.answers.left import Left, lacks
 from reports.answers.standing import Standing
@@ -44,16 +43,16 @@ class Section:
 
 def sections(tables: Tables) -> Iterator[Section]:
     """The nodes that must be looked at, the answers of these runs, and at the end what else a reader must know."""
-    if lost := drained(tables.runs):
+    if lost := conditions.drained(tables.runs):
         yield Section(above=(*lost, ""))
     left = {entry.run_id: entry for entry in of_runs.left(tables.cells, tables.runs)}
     for finding in findings.findings(tables):
         heads, rows = _table(finding)
         numbers = ("ms/step", "vs best", f"{finding.workload.items}/s")
         yield Section(tuple(_head(finding)), heads, rows, numbers, (*_under(finding, left), ""))
-    for line in run_history.between(tables):
+    for line in run_history.history(tables).notes if len(tables.runs) > 1 else ():
         yield Section(below=(visible(line, 300),))
-    if question := busy.question(tables.cells):
+    if question := conditions.question(tables.cells):
         yield Section(below=(visible(question),))
     for workload in tables.workloads:
         if workload.task == "operators":
@@ -71,20 +70,19 @@ def _head(finding: Finding) -> Iterator[str]:
 
 def _table(finding: Finding) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """The heads and the rows: the ranked cells from the fastest on, then the others with the reason."""
-    called = findings.names(finding.group.cells)
     heads = ("framework", "ms/step", "95 %", f"{finding.workload.items}/s", "vs best", "note")
-    rows = [_ranked(entry, called[entry.cell.anchor]) for entry in finding.group.ranked]
-    rows += [(called[cell.anchor], "–", "", "–", "–", _why_not(cell)) for cell in finding.group.others]
+    rows = [_ranked(entry) for entry in finding.group.ranked]
+    rows += [(cell.label, "–", "", "–", "–", _why_not(cell)) for cell in finding.group.others]
     return heads, rows
 
 
-def _ranked(entry: Ranked, name: str) -> tuple[str, ...]:
+def _ranked(entry: Ranked) -> tuple[str, ...]:
     cell, step = entry.cell, entry.cell.step
     ends = "" if step is None or step.low is None or step.high is None else f"{_ms(step.low)}–{_ms(step.high)}"
     ends = "too few to tell" if step is not None and says_nothing(step) else ends
     rate = cell.items_per_second.value if cell.items_per_second else None
     notes = "; ".join(filter(None, [standing.note(entry), *_beside(cell)]))
-    return name, _ms(step.value if step else None), ends, number(rate), number(entry.ratio.value), notes
+    return cell.label, _ms(step.value if step else None), ends, number(rate), number(entry.ratio.value), notes
 
 
 def _ms(seconds: float | None) -> str:
@@ -149,7 +147,7 @@ def _confidence(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
 
 def _to_tell(finding: Finding, of: Standing) -> str:
     """With how many repeats the cells of which the order is open would be told apart, or known to be the same."""
-    names = {entry.cell.anchor: findings.names([entry.cell])[entry.cell.anchor] for entry in of.open}
+    names = {entry.cell.anchor: entry.cell.label for entry in of.open}
     counts = {anchor: finding.group.field.repeats_to_tell(anchor, of.first.cell.anchor) for anchor in names}
     told = [count for count in counts.values() if count is not None]
     parts = [f"--repeats {max(told)} would tell"] if told else []

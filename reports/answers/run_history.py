@@ -26,7 +26,7 @@ from reports.answers.compact import Compact, in_few_columns
 from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, ratio_of
 from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, beside_sessions, level_of, same, two_runs
 from reports.data.model import MeasuredCell, Tables
-from reports.wording import between_ratios, duration, listing, number, percent, plural
+from reports.wording import duration, listing, number, percent, plural
 from runner.results.rank.ranking import MARGIN
 from runner.results.statistics import ALPHA, Array, Estimate
 from runner.text import visible
@@ -83,6 +83,7 @@ class History:
         str, ...
     ] = ()  # the cells that several runs measured, one of them too noisily or in too few windows to be compared
     together: str = ""  # a sentence about what moved nearly all cells, where something did
+    again: tuple[Sequence[MeasuredCell], ...] = ()  # each cell that was measured more than once, oldest first
 
     @property
     def moved(self) -> tuple[Moved, ...]:
@@ -93,6 +94,14 @@ class History:
     def lines(self) -> tuple[str, ...]:
         """Each row in a line."""
         return tuple(map(_line, self.rows))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For a report: sentences on what moved between its runs, together and cell by cell."""
+        lines = [_line(row) for row in self.moved if not self.together or row.when not in self.together]
+        more = len(lines) - MOST_NAMED
+        rest = [f"{more} more changed between the runs: `runner history`."] if more > 0 else []
+        return tuple(filter(None, (self.together, *lines[:MOST_NAMED], *rest)))
 
     @property
     def moved_levels(self) -> tuple[tuple[Moved, tuple[float, float]], ...]:
@@ -128,36 +137,16 @@ class History:
         return f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {counts}."
 
 
-def in_time(tables: Tables) -> dict[str, int]:
-    """Run -> its place among the runs, oldest first."""
-    runs = sorted(tables.runs, key=lambda run: (str(run.manifest["created"]), run.run_id))
-    return {run.run_id: at for at, run in enumerate(runs)}
-
-
 def history(tables: Tables, margin: float = MARGIN) -> History:
     """The moves over the runs of `tables`."""
-    measured = _measured(tables)
+    measured, unfit = _measured(tables), _unfit(tables)
     again = [cells for cells in measured if len(cells) > 1]
     hours = _hours(tables)
     found = [pair for cells in again for pair in _rows(states(cells), margin, hours)]
     chances = [p for _, p in found]
     rows = tuple(row for row in judged([row for row, _ in found], chances) if isinstance(row, Moved)) if found else ()
     together = _together(again, rows, margin)
-    return History(tuple(in_time(tables)), rows, len(measured) - len(again), _unfit(tables), together)
-
-
-def between(tables: Tables) -> tuple[str, ...]:
-    """Sentences on what moved between the runs of a report: together, and cell by cell. None of one run, or where nothing moved."""
-    if len(tables.runs) < 2:
-        return ()
-    found = history(tables)
-    lines = [_line(row) for row in found.moved if not found.together or row.when not in found.together]
-    more = (
-        [f"{len(lines) - MOST_NAMED} more changed between the runs: `runner history`."]
-        if len(lines) > MOST_NAMED
-        else []
-    )
-    return tuple(filter(None, (found.together, *lines[:MOST_NAMED], *more)))
+    return History(tuple(tables.order), rows, len(measured) - len(again), unfit, together, tuple(again))
 
 
 def _hours(tables: Tables) -> Mapping[str, float]:
@@ -179,18 +168,12 @@ def _unfit(tables: Tables) -> tuple[str, ...]:
     return tuple(f"{cells[0].name}, {cells[0].key.workload}" for cells in few)
 
 
-def measured_again(tables: Tables) -> list[list[MeasuredCell]]:
-    """The ranked cells that several runs measured, each as a list, oldest first."""
-    return [cells for cells in _measured(tables) if len({cell.run_id for cell in cells}) > 1]
-
-
 def _measured(tables: Tables) -> list[list[MeasuredCell]]:
-    order = in_time(tables)
     measured: dict[tuple[object, ...], list[MeasuredCell]] = {}
     for cell in tables.cells:
         if cell.comparable:
             measured.setdefault(same(cell), []).append(cell)
-    return [sorted(cells, key=lambda cell: order[cell.run_id]) for cells in measured.values()]
+    return [sorted(cells, key=lambda cell: tables.order[cell.run_id]) for cells in measured.values()]
 
 
 def _together(again: Sequence[Sequence[MeasuredCell]], rows: Sequence[Moved], margin: float) -> str:
@@ -309,8 +292,7 @@ _COLUMNS = (
     export.Column("since", lambda row: _runs(row.after, last=row.drifts), narrows=True),
     export.Column("before, a step", lambda row: duration(row.seconds[0])),
     export.Column("since, a step", lambda row: duration(row.seconds[1])),
-    export.Column("ratio", lambda row: "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×"),
-    export.Column("95 % interval", lambda row: between_ratios(row.ratio)),
+    *export.RATIO,
 )
 
 

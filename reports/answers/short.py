@@ -19,8 +19,15 @@ from reports.answers.across import Across
 from reports.answers.contrast import Contrast
 from reports.answers.findings import Finding, repeats_of
 from reports.answers.health import Health
-from reports.answers.order import by_how_much, in_words, turns
-from reports.answers.standing import Standing, alternatives, in_short, is_won_among
+from reports.answers.standing import (
+    Standing,
+    alternatives,
+    by_how_much,
+    in_short,
+    in_words,
+    is_won_among,
+    turns,
+)
 from reports.data.model import Group, MeasuredCell
 from reports.wording import device_name, duration, ended, framework_name, listing, number, percent, plural
 from runner.results.cells import MISSING

@@ -14,8 +14,7 @@ from reports.wording import listing
 from runner.results import steadiness
 from runner.results.cells import Key
 from runner.results.rank.blocks import Blocks
-from runner.results.rank.levels import in_blocks, levelled
-from runner.results.rank.ranking import MARGIN, Contender, Field, Pair
+from runner.results.rank.ranking import MARGIN, Contender, Field, Pair, in_blocks, levelled
 from runner.results.statistics import Estimate
 
 
@@ -96,7 +95,7 @@ def pair_of(field: Field, before: MeasuredCell, after: MeasuredCell, margin: flo
     pair = field.between(after.anchor, before.anchor, margin)
     if not pair.once or not (before.shifts or after.shifts):
         return pair
-    return replace(pair, ratio=steadiness.spanning(pair.ratio, levels([after]), levels([before])))
+    return replace(pair, ratio=steadiness.spanning(pair.ratio, after.levels, before.levels))
 
 
 def left_open(before: Sequence[MeasuredCell], after: Sequence[MeasuredCell], ratio: float) -> str:
@@ -111,15 +110,6 @@ def left_open(before: Sequence[MeasuredCell], after: Sequence[MeasuredCell], rat
 def sessions_of(cells: Iterable[MeasuredCell]) -> set[tuple[object, bool]]:
     """The sessions that measured the cells: the runs, each with whether it was before the run was resumed."""
     return {(cell.run_id, repeat.reused) for cell in cells for repeat in cell.repeats if repeat.log_median is not None}
-
-
-def levels(cells: Iterable[MeasuredCell]) -> list[float]:
-    """Seconds a step at every level of the cells: each cell's median, and both sides of each shift."""
-    levels_ = []
-    for cell in cells:
-        levels_ += [cell.step.value] if cell.step else []
-        levels_ += [level for _, shift in cell.shifts for level in (shift.before, shift.after)]
-    return levels_
 
 
 def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> MeasuredWorkload:

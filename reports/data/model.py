@@ -403,6 +403,12 @@ class Tables:
         """All of them, also those that are not yet run."""
         return (*self.grouped, *self.waiting)
 
+    @cached_property
+    def order(self) -> dict[str, int]:
+        """Run -> its place among the runs, oldest first."""
+        runs = sorted(self.runs, key=lambda run: (str(run.manifest["created"]), run.run_id))
+        return {run.run_id: at for at, run in enumerate(runs)}
+
     @property
     def groups(self) -> tuple[Group, ...]:
         """Of those workloads that are ranked."""

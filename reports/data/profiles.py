@@ -21,21 +21,18 @@ def profiles(stored: pa.Table) -> dict[tuple[str, str], Profile]:
     measured = chosen(stored, (floats(stored, "steps") > 0) & (floats(stored, "seconds") > 0))
     first: dict[tuple[str, str], Profile] = {}
     for (run, cell, _), part in sorted(by_repeat(measured).items(), key=itemgetter(0)):
-        if (run, cell) not in first:
-            first[run, cell] = _profile(part)
-    return first
-
-
-def _profile(part: pa.Table) -> Profile:
-    rows = rows_of(part)
-    steps, whole = int(rows[0]["steps"]), sum(row["seconds"] for row in rows)
-    operations = tuple(
-        Operation(
-            str(row["name"]), str(row["on"]), row["calls"] / steps, row["seconds"] / steps, row["seconds"] / whole
+        if (run, cell) in first:
+            continue
+        rows = rows_of(part)
+        steps, whole = int(rows[0]["steps"]), sum(row["seconds"] for row in rows)
+        operations = tuple(
+            Operation(
+                str(row["name"]), str(row["on"]), row["calls"] / steps, row["seconds"] / steps, row["seconds"] / whole
+            )
+            for row in rows
         )
-        for row in rows
-    )
-    return Profile(operations, steps, float(rows[0]["step_seconds"]), whole / steps)
+        first[run, cell] = Profile(operations, steps, float(rows[0]["step_seconds"]), whole / steps)
+    return first
 
 
 @dataclass(frozen=True)

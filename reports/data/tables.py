@@ -18,7 +18,6 @@ import numpy as np
 from bench.rules import seconds_column
 from reports.data import curves, operators, profiles, telemetry_signals
 from reports.data.costs import COSTS
-from reports.data.cpus import starved
 from reports.data.groups import workloads
 from reports.data.model import (
     PHASES,
@@ -34,7 +33,7 @@ from reports.data.model import (
 from reports.specifications import caveats, specification
 from reports.wording import gpu_name
 from runner.results.cells import StoredCell, StoredRepeat, device_proof, foreign_processes, middle, stored_cells
-from runner.results.rows import Place, Row, by_repeat, floats, in_order, parts, rows_of
+from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
 from runner.results.store import RunStore, StoreError, manifests_of, read
 
 if TYPE_CHECKING:
@@ -77,14 +76,17 @@ def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pa.Table]
     stored = rows_of(frames["cells"])
     of_repeats = {name: by_repeat(frames[name]) for name in ("samples", "metrics", "parity", "telemetry")}
     by_id = {str(manifest["run_id"]): manifest for manifest in manifests}
-    cells = stored_cells(manifests, stored, of_repeats["samples"])
-    devices = {run: manifest.get("devices") or () for run, manifest in by_id.items()}
-    labelled = starved(_labelled([_cell(by_id[cell.run_id], cell, rows, of_repeats) for cell, rows in cells], devices))
-    runs = tuple(StoredRun(manifest["run_id"], manifest) for manifest in manifests)
     left_out = _skipped(row for row in stored if row["status"] == "skipped")
+    checks = {place: rows_of(part) for place, part in of_repeats.pop("parity").items()}
+    cells = [
+        _cell(by_id[cell.run_id], cell, rows, of_repeats, checks)
+        for cell, rows in stored_cells(manifests, stored, of_repeats["samples"])
+    ]
+    devices = {run: manifest.get("devices") or () for run, manifest in by_id.items()}
+    labelled = telemetry_signals.starved(_labelled(cells, devices))
     begun = [cell for cell in labelled if cell.status != "missing"]
     return Tables(
-        runs,
+        tuple(StoredRun(manifest["run_id"], manifest) for manifest in manifests),
         workloads(begun or labelled),
         left_out,
         operators.rates(frames["operations"]),
@@ -99,8 +101,8 @@ def _curves(metrics: pa.Table | None, repeat: int) -> tuple[Curve, ...]:
     curves = []
     for (name, split), part in sorted(parts(metrics, ("name", "split")), key=itemgetter(0)):
         part = in_order(part, "step")
-        columns = (floats(part, name) for name in ("step", "train_seconds", "value"))
-        curves.append(Curve(str(name), str(split), repeat, *columns))
+        steps, seconds, values = columns(part, ("step", "train_seconds", "value")).values()
+        curves.append(Curve(str(name), str(split), repeat, steps, seconds, values))
     return tuple(curves)
 
 
@@ -124,8 +126,9 @@ def _cell(
     stored: StoredCell,
     rows: Sequence[Row],
     parts: Mapping[str, Mapping[Place, pa.Table]],
+    checks: Mapping[Place, Sequence[Row]],
 ) -> MeasuredCell:
-    """One cell of the page from the stored one and its rows."""
+    """One cell of the page from the stored one, its rows, and the parts of the other tables by repeat."""
     places = [(stored.run_id, stored.cell_id, repeat.number) for repeat in stored.repeats]
     repeats = tuple(_repeat(repeat, place, parts) for repeat, place in zip(stored.repeats, places, strict=True))
     short = any(row["short"] for row in rows)
@@ -157,7 +160,7 @@ def _cell(
         throttled=_throttled(rows),
         score=_score(repeats, str(metric.get("name") or "")),
         parity_passed=stored.parity_passed,
-        parity=_parity([parts["parity"].get(place) for place in places]),
+        parity=_parity([checks.get(place, ()) for place in places]),
         short=short,
         total_seconds=None if short or stored.status != "ok" else _total(repeats),
         environment=stored.environment,
@@ -200,12 +203,12 @@ def _score(repeats: Iterable[Repeat], metric: str) -> Score | None:
     return Score(name, float(np.median(last)), min(last), max(last), len(last), min(steps)) if last else None
 
 
-def _parity(frames: Iterable[pa.Table | None]) -> tuple[ParityRow, ...]:
+def _parity(repeats: Iterable[Iterable[Row]]) -> tuple[ParityRow, ...]:
     """For each quantity, the tensor nearest to its bound, over all repeats."""
     worst: dict[str, ParityRow] = {}
     tensors: dict[str, set[str]] = {}
-    for frame in frames:
-        for row in [] if frame is None else rows_of(frame):
+    for rows in repeats:
+        for row in rows:
             quantity, tensor = str(row["quantity"]), str(row["tensor"])
             tensors.setdefault(quantity, set()).add(tensor)
             bound = math.nan if row["bound"] is None else float(row["bound"])

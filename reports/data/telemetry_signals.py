@@ -1,11 +1,11 @@
-"""The devices' telemetry while a repeat ran: stored rows as a few lines over time, and which cells ran at the same time."""
+"""The devices' telemetry while a repeat ran: stored rows as a few lines over time, the CPUs that a cell got, and the cells beside it."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +14,8 @@ import numpy as np
 from reports.data.model import MeasuredCell, Repeat, Signal, Tables
 from reports.wording import listing, number, plural
 from runner.results import clock_settings
-from runner.results.rows import floats, in_order, parts
+from runner.results.cells import Key
+from runner.results.rows import columns, in_order, parts
 from runner.results.statistics import Array
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ MOST_DEVICES = 8
 HELD_BACK = "clock held back"
 CPUS_BUSY = "CPUs busy"
 
+FEW = 0.5  # of the CPUs that a cell was given
+# CPUs. A loop of steps on a CPU never waits, so a cell keeps one CPU busy, however small its network is. The rest is for what is recorded.
+LEAST = 0.8
+
 # column -> (the quantity, its unit, and how many of the column's unit make one of it)
 _OF_A_GPU = {
     "power_watts": ("power", "W", 1.0),
@@ -38,6 +43,9 @@ _OF_A_GPU = {
     "utilisation_percent": ("utilisation", "% busy", 1.0),
     "memory_bytes": ("memory", "GiB", 2.0**30),
 }
+# The columns of the telemetry that the lines are made of.
+_OF_THE_CELL = ("seconds", "cpu_seconds", "memory_bytes")
+_OF_ANY_GPU = ("seconds", *_OF_A_GPU, "throttle_reasons")
 
 
 def values_each(repeats: int) -> int:
@@ -47,22 +55,33 @@ def values_each(repeats: int) -> int:
 
 def signals(stored: pa.Table | None, most: int) -> tuple[Signal, ...]:
     """The lines of one repeat's telemetry, at most `most` values each: those of its GPUs, and the busy CPUs and the memory of the cell."""
-    lines: list[Signal] = []
     if stored is None:
         return ()
-    for (device,), part in sorted(parts(stored, ("device",)), key=itemgetter(0)):
-        part = in_order(part, "seconds")
-        seconds = floats(part, "seconds")
-        if device == "cpu":
-            lines += _line("cpu", CPUS_BUSY, "CPUs", *_rate(seconds, floats(part, "cpu_seconds")), most)
-            lines += _line("cpu", "memory of the cell", "GiB", seconds, floats(part, "memory_bytes") / 2.0**30, most)
-            continue
-        for column, (name, unit, factor) in _OF_A_GPU.items():
-            lines += _line(str(device), name, unit, seconds, floats(part, column) / factor, most)
-        reasons = np.nan_to_num(floats(part, "throttle_reasons")).astype(np.int64)
-        clock = np.where(reasons & clock_settings.HELD_BACK, floats(part, "sm_megahertz"), math.nan)
-        lines += _line(str(device), HELD_BACK, "MHz", seconds, clock, most)
-    return tuple(lines)
+    devices = {
+        str(device): columns(in_order(part, "seconds"), _OF_THE_CELL if device == "cpu" else _OF_ANY_GPU)
+        for (device,), part in sorted(parts(stored, ("device",)), key=itemgetter(0))
+    }
+    lines = (
+        _of_the_cell(of, most) if device == "cpu" else _of_a_gpu(device, of, most) for device, of in devices.items()
+    )
+    return tuple(line for of_device in lines for line in of_device)
+
+
+def _of_the_cell(of: Mapping[str, Array], most: int) -> list[Signal]:
+    seconds = of["seconds"]
+    return [
+        *_line("cpu", CPUS_BUSY, "CPUs", *_rate(seconds, of["cpu_seconds"]), most),
+        *_line("cpu", "memory of the cell", "GiB", seconds, of["memory_bytes"] / 2.0**30, most),
+    ]
+
+
+def _of_a_gpu(device: str, of: Mapping[str, Array], most: int) -> list[Signal]:
+    lines: list[Signal] = []
+    for column, (name, unit, factor) in _OF_A_GPU.items():
+        lines += _line(device, name, unit, of["seconds"], of[column] / factor, most)
+    reasons = np.nan_to_num(of["throttle_reasons"]).astype(np.int64)
+    clock = np.where(reasons & clock_settings.HELD_BACK, of["sm_megahertz"], math.nan)
+    return lines + _line(device, HELD_BACK, "MHz", of["seconds"], clock, most)
 
 
 def _rate(seconds: Array, counter: Array) -> tuple[Array, Array]:
@@ -106,6 +125,66 @@ def described(repeat: Repeat) -> str:
     where = f" ({plural(len(gpus), 'GPU')}{drawn})" if len(gpus) > 1 else ""
     end = "; at the crosses the clock was held back by power, heat or the supply" if held else ""
     return f"Sampled from outside the cell{where}: {listing(parts)}{end}." if parts else ""
+
+
+# -- The CPUs that a cell got -------------------------------------------------------------------------------------------------------
+
+
+def starved(cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
+    """The cells, each with the share of its CPUs if it is few, and work took them that is not the cell's own, or may have.
+
+    It did where the cell got less than one CPU. It may have where another framework got half or more of its own at the same work: that
+    work can use the CPUs.
+    """
+    cells = list(cells)
+    busy = {cell.anchor: cpus_busy(cell) for cell in cells}
+    shares = {
+        cell.anchor: kept / threads
+        for cell in cells
+        if (kept := busy[cell.anchor]) is not None and (threads := given(cell))
+    }
+    most: dict[tuple[Key, int | None], float] = {}
+    for cell in _on_cpus(cells):
+        place = cell.key, given(cell)
+        most[place] = max(most.get(place, 0.0), shares.get(cell.anchor, 0.0))
+    few = {
+        cell.anchor: share
+        for cell in _on_cpus(cells)
+        if (share := shares.get(cell.anchor, 1.0)) < FEW
+        and (most[cell.key, given(cell)] >= FEW or (busy[cell.anchor] or 0.0) < LEAST)
+    }
+    return [replace(cell, cpu_share=few[cell.anchor]) if cell.anchor in few else cell for cell in cells]
+
+
+def _on_cpus(cells: Sequence[MeasuredCell]) -> list[MeasuredCell]:
+    return [cell for cell in cells if cell.key.device_kind == "cpu" and cell.status == "ok"]
+
+
+def given(cell: MeasuredCell) -> int | None:
+    """How many threads the cell said that it uses; None where it did not."""
+    settings = cell.environment.get("settings")
+    threads = settings.get("threads", settings.get("threads_asked")) if isinstance(settings, dict) else None
+    return threads if isinstance(threads, int) and threads > 0 else None
+
+
+def cpus_busy(cell: MeasuredCell) -> float | None:
+    """How many CPUs the cell kept busy over its steady windows: the median over its repeats; None where that was not recorded."""
+    busy = [value for repeat in cell.measured if isinstance(repeat, Repeat) and (value := _busy(repeat)) is not None]
+    return float(np.median(busy)) if busy else None
+
+
+def _busy(repeat: Repeat) -> float | None:
+    line = next((signal for signal in repeat.signals if signal.name == CPUS_BUSY), None)
+    steady = np.array([stage == "steady" for stage in repeat.windows.stage])
+    if line is None or not steady.any():
+        return None
+    begin = repeat.windows.begin[steady][0]
+    end = repeat.windows.begin[steady][-1] + repeat.windows.seconds[steady][-1]
+    inside = line.values[(line.seconds >= begin) & (line.seconds <= end)]
+    return float(np.nanmean(inside)) if np.isfinite(inside).any() else None
+
+
+# -- The cells beside it ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -2,194 +2,211 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
-from markupsafe import Markup
+import numpy as np
 
-from bench import identity
 from reports import wording
-from reports.answers import across, findings, left, run_history, scaling, short
-from reports.answers.across import Across
+from reports.answers import scaling, short
 from reports.answers.findings import Finding
 from reports.answers.health import NOT_JUDGED, NOTHING_BEGUN, NOTHING_MEASURED, Health
-from reports.data import curves, operators, profiles, roofline, telemetry_signals
+from reports.answers.left import Left, lacks
+from reports.answers.overview import Overview
+from reports.data import curves, profiles, telemetry_signals
 from reports.data.costs import COSTS
 from reports.data.environments import environments
-from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Rate, Repeat, Tables
-from reports.data.operators import RateCurve
-from reports.data.roofline import Ceiling
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Repeat, Tables
 from reports.data.telemetry_signals import Neighbours
-from reports.page import fleet_charts, glance, operator_charts, plots, results, rosetta_stone, signs
-from reports.page.drawing import Chart
-from reports.page.history_chart import changes_over_time
-from reports.page.kept_code import SourceListing, listing
+from reports.page import fleet_charts, operator_section, plots, results, signs
+from reports.page.cache import listings
 from reports.page.page import (
     CellSection,
     GroupSection,
-    OperatorGroup,
     Page,
-    RateRow,
-    RateTable,
+    Pill,
     RepeatSection,
-    Slice,
     WorkloadSection,
 )
 from reports.page.samples import sequence
+from runner.results.cells import MISSING
 from runner.results.statistics import Estimate
 
-# All repeats share these. So a page of a thousand cells still opens.
-LISTED_IN_ALL = 20_000
-LISTED_FOR_ONE = 200
+# For each repeat the fewest and the most, and those of all repeats together: a page of a thousand cells still opens.
+POINTS = (40, 400, 40_000)  # in a picture
+LISTED = (20, 200, 20_000)  # windows
 
 
-def page_of(data: Tables, health: Health = NOT_JUDGED) -> Page:
-    if not any(cell.status == "ok" for cell in data.cells) and not (health.cells or health.fleets):
+def page_of(overview: Overview, health: Health = NOT_JUDGED) -> Page:
+    data = overview.tables
+    statuses = {cell.status for cell in data.cells}
+    if "ok" not in statuses and not (health.cells or health.fleets):
         # Advice on references would be no help here.
-        health = NOTHING_MEASURED if any(cell.status != "missing" for cell in data.cells) else NOTHING_BEGUN
-    found = findings.findings(data)
-    shown = results.slices(found, data)
-    first = results.of_slice(found, shown[0]) if shown else []
-    effects = {workload.anchor: _Effects.of(workload, data) for workload in data.ranked}
-    ladders = across.ladders(data)
-    ladder = plots.ladder(_only(data, first))
-    more_ladders = _elsewhere(plots.ladder(_only(data, [finding for finding in found if finding not in first])))
-    most = plots.points_limit(data)
+        health = NOTHING_BEGUN
+        if statuses - {MISSING}:
+            health = NOTHING_MEASURED
+    pills, most, listed = _pills(data, overview.left, overview.busy), _of_each(data, *POINTS), _of_each(data, *LISTED)
+    neighbours = telemetry_signals.beside(data)
+    sections = tuple(_workload(workload, overview, most) for workload in data.workloads)
+    slices = results.slices(overview.findings, data)
+    choices = results.choices(slices)
+    here = {column.anchor for column in slices[0].columns} if slices else set()
+    first = [finding for finding in overview.findings if finding.group.anchor in here]
+    ladders = plots.ladder(data.workloads, [group for group in data.groups if group.anchor in here])
+    others = [group for group in data.groups if group.anchor not in here]
+    # Under other ids: those of the first screen are numbered too.
+    more_ladders = plots.ladder(data.workloads, others, "-elsewhere")
     scalings = scaling.scalings(data)
+    devices = [table for effect in overview.effects.values() for table in effect.devices]
+    where = slices[0].where if slices else ""
+    answers = short.answers(first, where, overview.ladders.values(), devices, health, data.cells)
+    if not (ladders or more_ladders):
+        answers = tuple(replace(answer, link="") if answer.link == "ladder" else answer for answer in answers)
+    frameworks = {cell.framework for cell in data.cells} | {row.framework for part in slices for row in part.rows}
     return Page(
-        title=findings.title(data),
-        where=findings.where(data),
-        lead=findings.lead(data),
-        pills=glance.pills(data),
-        notes=findings.notes(data),
-        answers=_linked(
-            short.answers(
-                first,
-                shown[0].where if shown else "",
-                ladders.values(),
-                [table for effect in effects.values() for table in effect.devices],
-                health,
-                data.cells,
-            ),
-            has_ladder=bool(ladder or more_ladders),
-        ),
+        title=overview.title,
+        where=overview.where,
+        lead=overview.lead,
+        pills=pills,
+        notes=overview.notes,
+        answers=answers,
         health=health,
-        slices=shown,
-        choices=results.choices(shown),
+        slices=slices,
+        choices=choices,
         has_energy=any("joules_per_item" in cell.costs for cell in data.cells),
-        colours=signs.colours(sorted({cell.framework for cell in data.cells} | _in_rows(shown))),
+        colours=signs.colours(sorted(frameworks)),
         marks=signs.symbols(data.cells),
         runs=data.runs,
-        findings=found,
-        changes=findings.changes(
-            data, ladders, {anchor: (*effect.precisions, *effect.devices) for anchor, effect in effects.items()}
-        ),
-        sections=tuple(
-            _workload(workload, data, found, ladders, effects.get(workload.anchor), most) for workload in data.workloads
-        ),
-        ladders=ladder,
+        findings=overview.findings,
+        sections=sections,
+        ladders=ladders,
         more_ladders=more_ladders,
         gpus=fleet_charts.gpus(health),
         scalings=scalings,
         efficiency=plots.scaling(scalings),
         efficiency_at_most=plots.scaling(scalings, forecast=True),
-        over_time=changes_over_time(data) if len(data.runs) > 1 else (),
-        history=run_history.history(data) if len(data.runs) > 1 else None,
+        over_time=plots.changes_over_time(data, overview.history.again) if overview.history else (),
+        history=overview.history,
         environments=environments(data),
         skipped=data.skipped,
         waiting=data.waiting,
-        go_on=tuple(entry.command for entry in left.left(data.cells) if entry.cells),
-        cells=_cells(data, most),
+        go_on=tuple(entry.command for entry in overview.left if entry.cells),
+        cells=_cells(data, neighbours, most, listed),
     )
 
 
-def _linked(answers: Iterable[short.Answer], *, has_ladder: bool) -> tuple[short.Answer, ...]:
-    """The answers, each with a link only where the page has what it leads to."""
-    return tuple(answer if has_ladder or answer.link != "ladder" else replace(answer, link="") for answer in answers)
+def _of_each(data: Tables, fewest: int, most: int, in_all: int) -> int:
+    """How many of something a page shows of each repeat."""
+    repeats = max(1, sum(len(cell.repeats) for cell in data.cells))
+    return max(fewest, min(most, in_all // repeats))
 
 
-def _only(data: Tables, shown: Sequence[Finding]) -> Tables:
-    """The tables with the groups of these findings only."""
-    anchors = {finding.group.anchor for finding in shown}
-    return replace(
-        data,
-        workloads=tuple(
-            replace(workload, groups=tuple(group for group in workload.groups if group.anchor in anchors))
-            for workload in data.workloads
-        ),
+# -- The pills under the title -------------------------------------------------------------------------------------------------------
+
+
+def _pills(data: Tables, left: Sequence[Left], busy: str) -> tuple[Pill, ...]:
+    """`left` is the rest of each run that is not complete, and `busy` a doubt about the machine."""
+    return (
+        *_ends(data, left),
+        *_sure(data, left),
+        *([Pill(busy, "warn", "measurements")] if busy else []),
+        *_limits(data),
     )
 
 
-def _elsewhere(charts: Iterable[Chart]) -> tuple[Chart, ...]:
-    """The charts under other ids: those of the first screen are numbered too."""
-    return tuple(replace(chart, id=f"{chart.id}-elsewhere") for chart in charts)
+def _ends(data: Tables, left: Sequence[Left]) -> Iterator[Pill]:
+    cells = data.grouped
+    good = sum(cell.status == "ok" and cell.parity_passed is not False for cell in cells)
+    yield Pill(f"{good} of {len(data.cells)} ok", "good" if good == len(data.cells) else "")
+    bad = Counter(results.failure(cell) for cell in cells if cell.status != "ok" or cell.parity_passed is not True)
+    for (kind, words), count in bad.most_common():
+        if kind == "failed":
+            yield Pill(f"{count} {words}", "bad", "not-run")
+    unfit = Counter(
+        results.failure(cell)[1] for cell in data.cells if cell.status == "ok" and cell.parity_passed and cell.unfit
+    )
+    for words, count in unfit.most_common():
+        yield Pill(f"{count} not ranked: {words}", "warn", "measurements")
+    for entry in left:
+        yield Pill(entry.count, "warn", "not-run")
+    if skipped := sum(len(entry.rows) for entry in data.skipped):
+        yield Pill(f"{skipped} skipped", "", "not-run")
 
 
-def _in_rows(shown: Iterable[Slice]) -> set[str]:
-    return {row.framework for part in shown for row in part.rows}
+def _sure(data: Tables, left: Sequence[Left]) -> Iterator[Pill]:
+    ranked = [entry.cell for group in data.groups for entry in group.ranked]
+    if not ranked:
+        return
+    repeats = [len(cell.measured) for cell in ranked]
+    if max(repeats) == 1:
+        lacking = {cell.run_id for cell in ranked if lacks(cell)}
+        commands = [entry.command for entry in left if entry.run_id in lacking]
+        yield Pill(f"measured once: {'; '.join(commands) or 'use --repeats 3'}", "warn", "method")
+        return
+    yield Pill(f"{_range(repeats)} repeats{_typical(ranked)}", "", "method")
 
 
-@dataclass(frozen=True)
-class _Effects:
-    """The effects of another precision and another device in a workload. The page shows them, and an answer rests on them."""
-
-    precisions: tuple[Across, ...]
-    devices: tuple[Across, ...]
-
-    @classmethod
-    def of(cls, workload: MeasuredWorkload, data: Tables) -> _Effects:
-        return cls(across.precisions(workload, data.cells), across.devices(workload, data.cells))
+def _range(counts: Sequence[int]) -> str:
+    return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
 
 
-def _workload(
-    workload: MeasuredWorkload,
-    data: Tables,
-    found: Sequence[Finding],
-    ladders: Mapping[str, Across],
-    effects: _Effects | None,
-    most: int,
-) -> WorkloadSection:
+def _typical(cells: Sequence[MeasuredCell]) -> str:
+    widths = [width for cell in cells if cell.step and (width := cell.step.half_width) is not None]
+    return f", typically ± {wording.percent(float(np.median(widths)), 2)}" if widths else ""
+
+
+def _limits(data: Tables) -> Iterator[Pill]:
+    cells = data.grouped
+    if cells and all(cell.short for cell in cells if cell.status == "ok"):
+        presets = wording.listing(sorted({cell.key.preset for cell in cells}))
+        yield Pill(f"{presets} run: compare speed, not accuracy", "warn", "method")
+    if any(cell.key.data_source == "generated" for cell in cells):
+        yield Pill("generated stand-in data", "warn", "method")
+
+
+# -- Workloads -------------------------------------------------------------------------------------------------------------------------
+
+
+def _workload(workload: MeasuredWorkload, overview: Overview, most: int) -> WorkloadSection:
+    effects = overview.effects.get(workload.anchor)
     if effects is None:
-        return WorkloadSection(workload, [_operator_group(group, data) for group in workload.groups])
+        return WorkloadSection(
+            workload, [operator_section.section(group, overview.tables.operations) for group in workload.groups]
+        )
     tables = (("Across precisions", "Precision", effects.precisions), ("Across devices", "Device", effects.devices))
-    own = [finding for finding in found if finding.workload is workload]
+    own = [finding for finding in overview.findings if finding.workload is workload]
     return WorkloadSection(
         workload,
-        [
-            _group(finding, group, workload, data, ladders.get(group.anchor), most)
-            for finding, group in zip(own, workload.groups, strict=True)
-        ],
+        [_group(finding, group, workload, overview, most) for finding, group in zip(own, workload.groups, strict=True)],
         tuple(table for table in tables if table[2]),
-        _code(workload),
+        listings(workload),
     )
 
 
-def _group(
-    finding: Finding, group: Group, workload: MeasuredWorkload, data: Tables, versions: Across | None, most: int
-) -> GroupSection:
+def _group(finding: Finding, group: Group, workload: MeasuredWorkload, overview: Overview, most: int) -> GroupSection:
     ratios = {entry.cell.anchor: entry.ratio for entry in group.ranked}
     costs = tuple(cost for cost in COSTS if any(cost.name in cell.costs for cell in group.cells))
-    learning = plots.learning(group, workload, most)
     return GroupSection(
         group=group,
         title=f"{group.key.device}, {group.key.precision}, {group.key.preset}",
         finding=finding,
         rows=tuple((cell, ratios.get(cell.anchor), workload.outside_band(cell)) for cell in group.cells),
         variants=tuple(_variants(group)),
-        step_times=plots.step_times(group, most),
-        versions=versions,
+        versions=overview.ladders.get(group.anchor),
         costs=costs,
         cost_rows=tuple(
             (cell, tuple(cost.written(cell.costs.get(cost.name)) for cost in costs))
             for cell in group.cells
             if cell.costs
         ),
-        learning=learning,
+        step_times=plots.step_times(group, most),
+        learning=plots.learning(group, workload, most),
+        phases=plots.phases(group),
         by_class=curves.by_class(group),
         time_to=curves.time_to(group, workload) if workload.learns else None,
-        phases=plots.phases(group),
-        profiles=profiles.shown(group, data.profiles),
+        profiles=profiles.shown(group, overview.tables.profiles),
     )
 
 
@@ -199,71 +216,20 @@ def _variants(group: Group) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]
         yield variant, tuple(cell.label for cell in alike)
 
 
-def _code(workload: MeasuredWorkload) -> tuple[SourceListing, ...]:
-    """The code that measured a workload's cells, a file a framework: only where it is this checkout's."""
-    cells = [cell for group in workload.groups for cell in group.cells]
-    here = identity.code_digests({(cell.framework, workload.name) for cell in cells})
-    ran = {cell.framework for cell in cells if cell.row.get("code_sha256") == here[cell.framework, workload.name]}
-    return tuple(
-        listing(workload.name, framework, here[framework, workload.name])
-        for framework in rosetta_stone.with_code(workload.name, ran)
-    )
+# -- Measurements ----------------------------------------------------------------------------------------------------------------------
 
 
-def _operator_group(group: Group, data: Tables) -> OperatorGroup:
-    measured = operators.curves(group, data.operations)
-    roofs = roofline.ceilings(measured)
-    tables = (
-        RateTable(
-            curve,
-            operator_charts.operator(f"operation-{group.anchor}-{at}", curve, roofs),
-            tuple(_rate_rows(curve, roofs)),
-        )
-        for at, curve in enumerate(measured, start=1)
-    )
-    return OperatorGroup(
-        group,
-        tuple(roofs.values()),
-        operator_charts.roofline(f"roofs-{group.anchor}", measured, roofs.values()),
-        tuple(tables),
-    )
-
-
-def _rate_rows(curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Iterator[RateRow]:
-    for size, rates in curve.rows():
-        best = curve.best(rates)
-        entries = tuple(
-            _rate(curve, rate, rate is best, roofs.get(cell.run_id)) if rate else None
-            for (cell, _), rate in zip(curve.cells, rates, strict=True)
-        )
-        yield size, operators.size_class(next(rate.mop for rate in rates if rate)), entries
-
-
-def _rate(curve: RateCurve, rate: Rate, best: bool, ceiling: Ceiling | None) -> tuple[str, str]:
-    """The table's text, and the one below it."""
-    if curve.refused(rate):
-        return "refused", Markup("above the device's peak")
-    share, bus = curve.share(rate), curve.bus_bandwidth(rate)
-    of_ceiling = ceiling.share(curve, rate) if ceiling else None
-    below = [wording.duration(rate.seconds)]
-    below += [] if share is None else [wording.percent(share) + (" of the peak" if ceiling else "")]
-    below += [] if of_ceiling is None else [f"{wording.percent(of_ceiling)} of the ceiling"]
-    below += [] if bus is None else [f"bus {wording.number(bus)} GB/s"]
-    return wording.number(curve.value(rate)) + "*" * best + "†" * (rate.shift is not None), ", ".join(below)
-
-
-def _cells(data: Tables, most: int) -> tuple[CellSection, ...]:
-    repeats = max(1, sum(len(cell.repeats) for cell in data.cells))
-    listed = max(20, min(LISTED_FOR_ONE, LISTED_IN_ALL // repeats))
-    neighbours = telemetry_signals.beside(data)
+def _cells(
+    data: Tables, neighbours: Mapping[tuple[str, int], Neighbours], most: int, listed: int
+) -> tuple[CellSection, ...]:
     return tuple(
         CellSection(
             cell,
             workload.anchor,
-            tuple(_repeat(cell, repeat, neighbours, most, listed) for repeat in cell.repeats),
-            tuple((cost, cost.written(cell.costs[cost.name])) for cost in COSTS if cost.name in cell.costs),
             workload.items,
             *_rank(cell, group),
+            tuple((cost, cost.written(cell.costs[cost.name])) for cost in COSTS if cost.name in cell.costs),
+            tuple(_repeat(cell, repeat, neighbours, most, listed) for repeat in cell.repeats),
         )
         for workload in data.workloads
         for group in workload.groups
@@ -283,7 +249,8 @@ def _repeat(
     cell: MeasuredCell, repeat: Repeat, neighbours: Mapping[tuple[str, int], Neighbours], most: int, listed: int
 ) -> RepeatSection:
     beside = neighbours.get((cell.anchor, repeat.number), Neighbours((), 0))
-    return RepeatSection(repeat, beside, sequence(cell, repeat, most), _listed(repeat, listed))
+    windows = _listed(repeat, listed)
+    return RepeatSection(repeat, beside, sequence(cell, repeat, most), windows)
 
 
 def _listed(repeat: Repeat, most: int) -> str:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from reports.answers import across, export, findings, standing
+from reports.answers import export, standing
 from reports.answers.export import Column, escaped
 from reports.answers.findings import Finding
+from reports.answers.overview import Overview
 from reports.data.model import Group, MeasuredCell, Tables
 from reports.wording import between_ratios, duration, number, percent, plural
 from runner.results.parity import PROOF
 from runner.results.statistics import Estimate
 
 
-def markdown(tables: Tables, answers: Sequence[Finding] | None = None, changes: Sequence[str] | None = None) -> str:
-    """The whole summary; `answers` and `changes` where they are known.
-
-    The sentences under a table name the cells that were not ranked, with the reason.
-    """
-    answers = findings.findings(tables) if answers is None else answers
-    parts = [f"## {escaped(findings.title(tables))}", escaped(findings.lead(tables), 1000)]
-    parts += [part for finding in answers for part in answer(finding)]
-    changes = findings.changes(tables, across.ladders(tables)) if changes is None else changes
-    parts += ["\n".join(f"- {escaped(words, 1000)}" for words in changes)]
+def markdown(overview: Overview) -> str:
+    """The whole summary. The sentences under a table name the cells that were not ranked, with the reason."""
+    tables, proved = overview.tables, _proved(overview.tables)
+    answers = [part for finding in overview.findings for part in answer(finding)]
+    parts = [f"## {escaped(overview.title)}", escaped(overview.lead, 1000), *answers]
+    parts += ["\n".join(f"- {escaped(words, 1000)}" for words in overview.changes)]
     runs = ", ".join(escaped(run.run_id) for run in tables.runs)
     ranked = any(group.ranked for group in tables.groups)
     said = (
@@ -30,7 +25,7 @@ def markdown(tables: Tables, answers: Sequence[Finding] | None = None, changes: 
         if ranked
         else "From stored runs"
     )
-    parts += [f"{said}: {runs}.", _proved(tables)]
+    parts += [f"{said}: {runs}.", proved]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -48,9 +43,10 @@ def answer(finding: Finding) -> list[str]:
     """The parts of one group's answer: its title, its sentences, its table, and what stands beside the figures."""
     key = finding.group.key
     place = (finding.workload.title, key.device, key.precision, key.preset)
-    ranked = export.markdown(_table(finding.group, finding.workload.items)) if finding.group.ranked else ""
     # A list of Markdown's own would number them anew where the table, which has ranked cells only, lacks one.
     marked = {number_ for entry in finding.group.ranked for number_ in _numbers(finding.group, entry.cell)}
+    table = _table(finding.group, finding.workload.items)
+    ranked = export.markdown(table) if table.rows else ""
     beside = "\n".join(
         f"- {escaped(f'[{at}] {words}', 1000)}"
         for at, words in enumerate(finding.group.caveats, start=1)

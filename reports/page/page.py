@@ -19,8 +19,8 @@ from reports.data.operators import RateCurve
 from reports.data.profiles import Shown
 from reports.data.roofline import Ceiling
 from reports.data.telemetry_signals import Neighbours
+from reports.page.cache import SourceListing
 from reports.page.drawing import Chart
-from reports.page.kept_code import SourceListing
 from runner.results.statistics import Estimate
 
 
@@ -169,11 +169,11 @@ class CellSection:
 
     cell: MeasuredCell
     workload: str  # the anchor of the workload's section
-    repeats: tuple[RepeatSection, ...]
-    costs: tuple[tuple[Cost, str], ...]
     items: str  # what the workload counts
     rank: str  # in its group, or why it has none
     ratio: Estimate | None  # to the fastest of its group; None of the fastest itself
+    costs: tuple[tuple[Cost, str], ...]
+    repeats: tuple[RepeatSection, ...]
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,6 @@ class Page:
     marks: Mapping[str, str]  # framework -> its symbol
     runs: tuple[StoredRun, ...]
     findings: tuple[Finding, ...]
-    changes: tuple[str, ...]  # what versions, precisions and devices changed; in the Markdown
     sections: tuple[WorkloadSection, ...]
     ladders: tuple[Chart, ...]  # of the results that the page shows first
     more_ladders: tuple[Chart, ...]  # of the others

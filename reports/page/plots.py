@@ -9,7 +9,7 @@ import numpy as np
 
 from reports import wording
 from reports.answers.across import version_key
-from reports.answers.contrast import Side
+from reports.answers.contrast import Side, differences
 from reports.answers.scaling import Scaling
 from reports.data.curves import of_class
 from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload, Tables
@@ -17,22 +17,16 @@ from reports.page import signs
 from reports.page.drawing import Axis, Chart, LegendEntry, Picture, reaching, thinned, uprights
 from reports.wording import between, device_name, duration, framework_name, number, percent
 from runner.results.statistics import Array, Estimate
+from runner.text import visible
 
-# Points of one repeat that a picture shows at most, and of all repeats of a page: a page of a thousand cells still opens.
-MOST_POINTS = 400
-POINTS_IN_ALL = 40_000
-# And those of all curves in one picture; of one curve, the fewest.
+# Points of all curves in one picture; of one curve, the fewest.
 POINTS_IN_CURVES, FEWEST_POINTS = 4000, 8
 # A curve of fewer evaluations at the same steps does not show how networks learn.
 FEWEST_EVALUATIONS = 5
 _ROW = 48  # pixels of one cell
+_MOST_EVENTS = 12  # in one picture; the table has the others
+_BELOW_NUMBER = 4  # pixels: an event's line begins so far below the base line of its number
 _DASHES = ("", "dashed", "dotted", "dashed-dotted")
-
-
-def points_limit(tables: Tables) -> int:
-    """How many points of each repeat a picture shows."""
-    repeats = max(1, sum(len(cell.repeats) for cell in tables.cells))
-    return max(40, min(MOST_POINTS, POINTS_IN_ALL // repeats))
 
 
 def step_times(group: Group, most: int) -> Chart | None:
@@ -177,7 +171,8 @@ def scaling(scalings: Sequence[Scaling], forecast: bool = False) -> Chart | None
             hover = f"{scaling.title}, {scaling.kind}: {point.devices} devices, efficiency {percent(efficiency.value)}"
             picture.mark(x, y, shape, tone, hover)
         if forecast:
-            picture.line(_bounds(scaling, picture), f"dotted {tone}", f"{scaling.title}: at most, not measured")
+            bounds = [(picture.x(devices), picture.at(share)) for devices, _, share in scaling.bounded]
+            picture.line(bounds, f"dotted {tone}", f"{scaling.title}: at most, not measured")
     keys = [
         LegendEntry(
             *(signs.of(each.points[0].cells[0]) if _unlike(shown) else signs.nth(at)), f"{each.title}, {each.kind}"
@@ -200,36 +195,27 @@ def _unlike(scalings: Sequence[Scaling]) -> bool:
     return len({(scaling.framework, scaling.kind) for scaling in scalings}) == len(scalings)
 
 
-def _bounds(scaling: Scaling, picture: Picture) -> list[tuple[float, float]]:
-    alone = scaling.points[0].rate
-    bounds = scaling.model.bounds if scaling.model else ()
-    shares = [(bound.devices, scaling.most(bound) / bound.devices / (alone.low or alone.value)) for bound in bounds]
-    return [(picture.x(devices), picture.at(share)) for devices, share in shares]
-
-
-def ladder(data: Tables) -> tuple[Chart, ...]:
+def ladder(workloads: Iterable[MeasuredWorkload], groups: Iterable[Group], end: str = "") -> tuple[Chart, ...]:
     """For each framework, device and precision: each version's time relative to the best one, a line for each workload.
 
     A filled point is a version that differs from the one before it in CUDA alone.
     """
     families: dict[tuple[str, str, str, str], dict[str, dict[tuple[str, str], list[MeasuredCell]]]] = {}
-    for group in data.groups:
+    for group in groups:
         for cell in (entry.cell for entry in group.ranked):
             family = families.setdefault((cell.framework, cell.mode, group.key.device, group.key.precision), {})
             rung = cell.version, str(cell.row.get("cuda_version") or "")
             family.setdefault(group.key.workload, {}).setdefault(rung, []).append(cell)
-    workloads = {workload.name: signs.nth(at) for at, workload in enumerate(data.workloads)}
-    titles = {workload.name: workload.title.partition(",")[0] for workload in data.workloads}
-    drawn = (_ladder(at, *family, workloads, titles) for at, family in enumerate(families.items(), start=1))
+    looks = {workload.name: (signs.nth(at), workload.title.partition(",")[0]) for at, workload in enumerate(workloads)}
+    drawn = (_ladder(f"ladder-{at}{end}", *family, looks) for at, family in enumerate(families.items(), start=1))
     return tuple(filter(None, drawn))
 
 
 def _ladder(
-    at: int,
+    anchor: str,
     family: tuple[str, str, str, str],
     lines: Mapping[str, Mapping[tuple[str, str], Sequence[MeasuredCell]]],
-    look: Mapping[str, tuple[str, str]],
-    titles: Mapping[str, str],
+    looks: Mapping[str, tuple[tuple[str, str], str]],
 ) -> Chart | None:
     framework, mode, device, precision = family
     rungs = sorted({rung for line in lines.values() for rung in line}, key=version_key)
@@ -253,18 +239,84 @@ def _ladder(
         picture.words(picture.x(place), picture.height + 32, rungs[place][1] or "–", "mid tick")
     alone = [False, *(before[0] == after[0] for before, after in pairwise(rungs))]
     for workload, known in shares.items():
-        shape, tone = look[workload]
+        (shape, tone), title = looks[workload]
         picture.line([(picture.x(place), picture.at(step.value / best)) for place, step, best in known], f"line {tone}")
         for place, step, best in known:
             if step.low is not None and step.high is not None:
                 ends = picture.at(step.low / best), picture.at(step.high / best)
                 picture.upright(picture.x(place), *ends, f"thin {tone}")
             version, cuda = rungs[place]
-            hover = f"{titles[workload]}, {framework_name(framework)} {version}, CUDA {cuda or 'none'}: "
+            hover = f"{title}, {framework_name(framework)} {version}, CUDA {cuda or 'none'}: "
             hover += f"{number(step.value / best)} × its best, {duration(step.value)} a step"
             kind = tone if alone[place] else f"open {tone}"
             picture.mark(picture.x(place), picture.at(step.value / best), shape, kind, hover)
     name = framework_name(framework) + (f" · {mode}" if mode != "default" else "")
     words = f"{name} on {device}, {precision}: step time of each version relative to the best version of each workload."
-    keys = [LegendEntry(*look[workload], titles[workload]) for workload in shares]
-    return picture.chart(f"ladder-{at}", words, f"{name} · {device_name(device)} · {precision}", keys)
+    keys = [LegendEntry(*looks[workload][0], looks[workload][1]) for workload in shares]
+    return picture.chart(anchor, words, f"{name} · {device_name(device)} · {precision}", keys)
+
+
+# -- Over time ---------------------------------------------------------------------------------------------------------------------
+
+
+def changes_over_time(data: Tables, again: Iterable[Sequence[MeasuredCell]]) -> tuple[Chart, ...]:
+    """For each workload, device and precision: each cell's step time relative to its first run's, run by run.
+
+    `again` are the cells that were measured more than once. An upright marks a run before
+    which a recorded fact changed: the driver, the image, the code.
+    """
+    dates = {run.run_id: str(run.manifest["created"])[5:16].replace("T", " ") for run in data.runs}
+    groups: dict[tuple[str, str, str], list[Sequence[MeasuredCell]]] = {}
+    for cells in again:
+        key = cells[0].key
+        if len({cell.run_id for cell in cells}) > 1:
+            groups.setdefault((key.workload, key.device, key.precision), []).append(cells)
+    return tuple(
+        _changes(f"changes-{at}", " · ".join(place), lines, data.order, dates)
+        for at, (place, lines) in enumerate(groups.items(), start=1)
+    )
+
+
+def _changes(
+    place: str, title: str, lines: Sequence[Sequence[MeasuredCell]], order: dict[str, int], dates: dict[str, str]
+) -> Chart:
+    times = [[(cell, cell.step.value) for cell in cells if cell.step is not None] for cells in lines]
+    shares = [[(cell, seconds / line[0][1]) for cell, seconds in line] for line in times]
+    runs = sorted({cell.run_id for cells in lines for cell in cells}, key=order.__getitem__)
+    at = {run: place for place, run in enumerate(runs)}
+    levels = [0.95, 1.05, *(share for line in shares for _, share in line)]
+    picture = Picture(150, Axis(-0.3, len(runs) - 0.7), reaching(levels, 150, 14))
+    every = max(1, -(-len(runs) // 4))
+    picture.grid("", "× the first run", [(at[run], dates[run]) for run in runs[::every]])
+    events = _events(lines)
+    for number_, run in enumerate(events, start=1):
+        picture.upright(picture.x(at[run] - 0.5), _BELOW_NUMBER, picture.height, "dotted muted")
+        picture.words(picture.x(at[run] - 0.5), 0, str(number_), "mid tick")
+    for line, seconds in zip(shares, times, strict=True):
+        shape, tone = signs.of(line[0][0])
+        points = [(picture.x(at[cell.run_id]), picture.at(share)) for cell, share in line]
+        picture.line(points, f"line {tone}", line[0][0].label)
+        for (x, y), (cell, share), (_, took) in zip(points, line, seconds, strict=True):
+            hover = f"{cell.label}: {duration(took)} a step, {number(share)} × the first run"
+            picture.mark(x, y, shape, tone, hover)
+    said = "; ".join(f"{number_}: {', '.join(changes)}" for number_, changes in enumerate(events.values(), start=1))
+    words = (
+        f"{title}: step time of each cell relative to its first run, over {len(runs)} runs. Events: {said or 'none'}."
+    )
+    keys = [LegendEntry(*signs.of(cells[0]), cells[0].name) for cells in lines]
+    return picture.chart(place, words, title + (f". Recorded changes: {said}." if said else ""), keys)
+
+
+def _events(lines: Sequence[Sequence[MeasuredCell]]) -> dict[str, list[str]]:
+    """Run -> what was recorded to have changed before it, each once."""
+    events: dict[str, list[str]] = {}
+    for cells in lines:
+        for before, after in pairwise(cells):
+            for change in differences(Side((before,)), Side((after,))):
+                said = (
+                    events.setdefault(after.run_id, []) if len(events) < _MOST_EVENTS or after.run_id in events else []
+                )
+                words = visible(str(change), 80)
+                if words not in said:
+                    said.append(words)
+    return events

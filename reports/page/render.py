@@ -22,11 +22,12 @@ from markupsafe import Markup, escape
 
 from reports import wording
 from reports.answers.health import NOT_JUDGED, Health
+from reports.answers.overview import overview
 from reports.data import tables
 from reports.data.model import PHASES, Tables
 from reports.page import markdown_report, results, rosetta_stone, signs
 from reports.page.assembly import page_of
-from reports.page.compiled import Compiled
+from reports.page.cache import Compiled
 from reports.page.samples import packed
 from runner import text as words
 from runner.results import store
@@ -48,7 +49,8 @@ def render(folders: Sequence[Path], output: Path, health: Health = NOT_JUDGED) -
     """Write the report on the runs in `folders` to `output`. Raises StoreError where one is no readable run."""
     if not folders:
         raise store.StoreError("no run was given; `runner report RUN` takes the folder of one or more runs")
-    write(tables.load(folders), output, health)
+    data = tables.load(folders)
+    write(data, output, health)
 
 
 def write(data: Tables, output: Path, health: Health = NOT_JUDGED) -> None:
@@ -58,7 +60,8 @@ def write(data: Tables, output: Path, health: Health = NOT_JUDGED) -> None:
 
 def page(data: Tables, health: Health = NOT_JUDGED) -> str:
     """The whole HTML document."""
-    shown, parts = page_of(data, health), Parts()
+    answers = overview(data)
+    shown, parts = page_of(answers, health), Parts()
     _PARTS.set(parts)
     scripts = {name: _resource("reports.page.templates", f"{name}.js") for name in ("theme", "plots", "page")}
     library = _resource("reports.page.vendor", "uPlot.iife.min.js")
@@ -73,7 +76,7 @@ def page(data: Tables, health: Health = NOT_JUDGED) -> str:
             scripts={name: Markup(script) for name, script in scripts.items()},
             policy=_policy(map(rosetta_stone.digest, (*scripts.values(), library)), rosetta_stone.digest(style)),
             uplot=Markup(packed(library)),
-            summary=Markup(packed(markdown_report.markdown(data, shown.findings, shown.changes))),
+            summary=Markup(packed(markdown_report.markdown(answers))),
         )
     )
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 from reports import wording
 from reports.answers import standing
-from reports.answers.competitors import without_run
-from reports.answers.findings import Finding, measured_once, repeats_of
+from reports.answers.findings import Finding, measured_once, repeats_of, without_run
 from reports.data import groups
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
 from reports.page.page import Choice, Entry, ResultColumn, Row, Slice
@@ -43,14 +42,15 @@ def slices(findings: Sequence[Finding], data: Tables) -> tuple[Slice, ...]:
     places: dict[_Place, list[Finding]] = {}
     for finding in findings:
         places.setdefault(_place(finding.group), []).append(finding)
+    to_come = [
+        (workload, group)
+        for workload in groups.workloads(data.waiting)
+        for group in (workload.groups if workload.task != "operators" else ())
+    ]
     ordered = sorted(places.items(), key=lambda item: _first(*item))
-    return tuple(_slice(f"results-{at}", place, found, data) for at, (place, found) in enumerate(ordered, start=1))
-
-
-def of_slice(findings: Iterable[Finding], shown: Slice) -> list[Finding]:
-    """The findings that a slice shows."""
-    anchors = {column.anchor for column in shown.columns}
-    return [finding for finding in findings if finding.group.anchor in anchors]
+    return tuple(
+        _slice(f"results-{at}", place, found, data, to_come) for at, (place, found) in enumerate(ordered, start=1)
+    )
 
 
 def choices(shown: Sequence[Slice]) -> tuple[Choice, ...]:
@@ -76,7 +76,13 @@ def _first(place: _Place, found: Sequence[Finding]) -> tuple[bool, bool, bool, i
     return place.kind != "cuda", place.devices != "1", place.precision != "fp32", -ranked, place.model
 
 
-def _slice(anchor: str, place: _Place, found: Sequence[Finding], data: Tables) -> Slice:
+def _slice(
+    anchor: str,
+    place: _Place,
+    found: Sequence[Finding],
+    data: Tables,
+    to_come: Sequence[tuple[MeasuredWorkload, Group]],
+) -> Slice:
     several = Counter(finding.workload.name for finding in found)
     columns = tuple(
         _column(finding, named=several[finding.workload.name] > 1)
@@ -84,7 +90,7 @@ def _slice(anchor: str, place: _Place, found: Sequence[Finding], data: Tables) -
     )
     by_anchor = {finding.group.anchor: finding for finding in found}
     entries = {column.anchor: _entries(by_anchor[column.anchor], data) for column in columns}
-    later = list(_to_come(place, found, data))
+    later = list(_to_come(place, found, to_come))
     rows = _rows([*(entries[column.anchor] for column in columns), *(entries for _, entries in later)])
     where = f"{place.precision} on {wording.device_name(place.model)}"
     where += f", {place.devices} devices" if place.devices != "1" else ""
@@ -114,14 +120,15 @@ def _folded(whole: Slice) -> Slice:
     )
 
 
-def _to_come(place: _Place, found: Sequence[Finding], data: Tables) -> Iterator[tuple[ResultColumn, list[_Found]]]:
+def _to_come(
+    place: _Place, found: Sequence[Finding], to_come: Iterable[tuple[MeasuredWorkload, Group]]
+) -> Iterator[tuple[ResultColumn, list[_Found]]]:
     """A column for each workload that the plan has at this place, of which no cell has been run yet."""
     begun = [finding.group for finding in found]
-    for workload in groups.workloads(data.waiting):
-        for group in workload.groups if workload.task != "operators" else ():
-            if _place(group) == place and not any(_would_join(group.cells[0], other) for other in begun):
-                waiting = [_of(cell, Entry("waiting", "not yet run")) for cell in group.cells]
-                yield _column(Finding(workload, group, "", "", ()), named=False), waiting
+    for workload, group in to_come:
+        if _place(group) == place and not any(_would_join(group.cells[0], other) for other in begun):
+            waiting = [_of(cell, Entry("waiting", "not yet run")) for cell in group.cells]
+            yield _column(Finding(workload, group, "", "", ()), named=False), waiting
 
 
 def _column(finding: Finding, *, named: bool) -> ResultColumn:

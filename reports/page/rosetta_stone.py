@@ -73,10 +73,9 @@ def source(workload: str, framework: str) -> Source:
     """The file that computes a workload in a framework, which may lie in a folder that several share. Raises RosettaError."""
     if workload not in workloads():
         raise RosettaError(f"there is no workload {workload!r}{_meant(workload, workloads())}")
-    if framework not in frameworks(workload):
+    path = _path(framework, workload) if framework in titles() else None
+    if path is None:
         raise RosettaError(f"no framework {framework!r} has {workload}{_meant(framework, frameworks(workload))}")
-    path = _path(framework, workload)
-    assert path is not None  # frameworks() has looked
     untested = specifications.untested(framework)
     title = f"{titles()[framework]} (untested: {untested})" if untested else titles()[framework]
     return Source(

@@ -90,8 +90,8 @@ def print_answer(folders: Sequence[Path]) -> None:
 
 def _which(tables: Tables, folders: Sequence[Path]) -> Iterator[str]:
     """A line for each run with its name, its time and its folder, of many the first and the last; and what these have not yet run."""
-    from reports.answers.findings import moment
     from reports.answers.left import left
+    from reports.answers.overview import moment
 
     lines = [
         visible(f"run {run.run_id} · {moment(str(run.manifest['created']))} · {folder}", 300)
@@ -147,10 +147,11 @@ def report(
         return print_answer(folders)
     if output_format == "markdown":
         # Markdown needs none of the page's libraries.
+        from reports.answers.overview import overview
         from reports.data.tables import load
         from reports.page.markdown_report import markdown
 
-        return typer.echo(markdown(load(folders)), nl=False)
+        return typer.echo(markdown(overview(load(folders))), nl=False)
     # The page's libraries take longer to load than most commands take.
     from reports.page.render import render
     from runner.verify.machine_health import health_of

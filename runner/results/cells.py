@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.results import statistics, steadiness
-from runner.results.rows import Place, Row, floats
+from runner.results.rows import Place, Row, columns
 from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
 from runner.text import in_a_line, plural
@@ -161,6 +161,12 @@ class StoredCell:
         """(repeat, shift) of each repeat whose level changed midway."""
         return tuple((repeat.number, repeat.shift) for repeat in self.repeats if repeat.shift is not None)
 
+    @property
+    def levels(self) -> list[float]:
+        """Seconds a step at every level of the cell: its median, and both sides of each shift."""
+        shifts = [level for _, shift in self.shifts for level in (shift.before, shift.after)]
+        return [self.step.value, *shifts] if self.step else shifts
+
     @cached_property
     def noise(self) -> float | None:
         """The median over the repeats of what each computed."""
@@ -254,9 +260,9 @@ def _windows(table: pa.Table | None) -> Windows:
     if table is None:
         empty = np.empty(0)
         return Windows(empty, (), empty, empty, empty, empty)
-    begin, seconds, steps, items, index = (
-        floats(table, name) for name in ("begin_seconds", "seconds", "steps", "items", "index")
-    )
+    begin, seconds, steps, items, index = columns(
+        table, ("begin_seconds", "seconds", "steps", "items", "index")
+    ).values()
     stage = np.array(table["stage"].to_pylist(), dtype=object)
     # A window without steps, or in which the clock stood still, has no step time. No clock resolves less than a nanosecond.
     kept = np.flatnonzero((steps > 0) & (seconds >= 1e-9))
@@ -316,10 +322,10 @@ def _cell(
         imported=bool(manifest.get("imported")),
         out=out_of(manifest),
     )
-    return replace(cell, step=_step(cell.measured), items_per_step=_items_per_step(cell.measured))
+    return replace(cell, step=step_of(cell.measured), items_per_step=_items_per_step(cell.measured))
 
 
-def _step(repeats: Sequence[StoredRepeat]) -> Estimate | None:
+def step_of(repeats: Sequence[StoredRepeat]) -> Estimate | None:
     """Seconds a step. With one repeat, either level of an unsteady one may be the one to come: the interval holds both."""
     step = statistics.step_estimate([repeat.steady_step_seconds for repeat in repeats])
     if step is None:

@@ -7,7 +7,7 @@ becomes an Arrow value, or an array of pyarrow's becomes NumPy's by `to_numpy`; 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,6 +92,11 @@ def taken(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
         return table.slice(int(rows[0]), len(rows))
     places = np.ascontiguousarray(rows, np.int64)
     return table.take(pa.Array.from_buffers(pa.int64(), len(places), [None, pa.py_buffer(places)]))
+
+
+def columns(table: pa.Table, names: Iterable[str]) -> dict[str, Array]:
+    """Some columns by their names, each as floats."""
+    return {name: floats(table, name) for name in names}
 
 
 def floats(table: pa.Table, name: str) -> Array:

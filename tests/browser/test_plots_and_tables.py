@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from reports.answers.overview import overview
 from reports.data import tables
 from reports.page import markdown_report
 from tests.browser.chromium import PATIENCE_SECONDS, Browser
@@ -119,7 +120,7 @@ def test_a_table_is_copied_as_csv_and_the_answers_as_markdown(browser: Browser, 
     assert rows[0][0] == "Cell"
     assert rows[1][0].startswith("PyTorch 2.13.0")
     (run,) = page.parent.glob("*/")
-    assert copied(browser, "#share") == markdown_report.markdown(tables.load([run]))
+    assert copied(browser, "#share") == markdown_report.markdown(overview(tables.load([run])))
 
 
 def copied(browser: Browser, selector: str) -> str:

@@ -29,6 +29,7 @@ from bench.data import chestxray, files, imagenet, mnist
 from bench.environment import host_peak_bytes
 from bench.errors import DataError
 from bench.protocol import ProtocolError, parse
+from reports.answers.overview import overview
 from reports.data.tables import load
 from reports.page import markdown_report
 from reports.page.render import render
@@ -187,7 +188,7 @@ def of_runs(folder: Path) -> Attack:
         try:
             earlier_seconds(folder / "results")
             earlier_preparations(folder / "results", "docker")
-            markdown_report.markdown(load([run]))
+            markdown_report.markdown(overview(load([run])))
             # The page takes as long as fifty of the others.
             if counts["all"] % 50 == 0:
                 render([run], folder / "report.html")

@@ -1,6 +1,6 @@
 """Which of some cells are slower than which: the one place where the step times of a run are held against each other.
 
-Pure functions of numbers. The report, the comparison of two cells of one run and the schedule of a run ask here, so none of them says
+Pure functions. The report, the comparison of two cells of one run and the schedule of a run ask here, so none of them says
 otherwise than another.
 
 Cells with two repeats or more are judged among themselves. The one of them with the shortest step time is the first. Any of them might
@@ -10,12 +10,14 @@ other cells of its run. It decides nothing about the others, and nothing of it i
 
 A verdict is about another run of the same cells as well. So each ratio has room for what one cell's level may move from one session to the
 next while the others stay (OWN_DEVIATION).
+
+The step time of a cell, as everything prints it, is without what moved all cells of its run at the time (`levelled`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeVar
@@ -23,11 +25,13 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from runner.results import statistics
+from runner.results.cells import StoredCell
 from runner.results.rank.blocks import ROUNDING, Blocks, InBlock, Scatter, moderated_scatter
-from runner.results.statistics import ALPHA, Array, Estimate, of_kind
-from runner.results.student import questions
+from runner.results.statistics import ALPHA, LEVEL, Array, Estimate, of_kind
+from runner.results.student import questions, student_quantile
 
 Name = TypeVar("Name", bound=Hashable)
+Cell = TypeVar("Cell", bound=StoredCell)
 
 # slower and faster: beyond doubt, by however little. same: not so, and the interval lies inside the margin. open: the data do not say.
 Verdict = Literal["slower", "faster", "same", "open"]
@@ -282,3 +286,48 @@ def _turned(pair: Pair) -> Pair:
     """The pair with its sides exchanged."""
     other: Mapping[Verdict, Verdict] = {"slower": "faster", "faster": "slower", "same": "same", "open": "open"}
     return Pair(statistics.inverted(pair.ratio), pair.p, other[pair.verdict], pair.once)
+
+
+# -- Stored cells ------------------------------------------------------------------------------------------------------------------
+
+
+def in_blocks(cells: Iterable[StoredCell]) -> Sequence[InBlock]:
+    """Each repeat of the cells in its block. Empty for one repeat, which shows no noise.
+
+    A block is the repeats of one number in one run on one model of device. What was measured before the run was resumed is in
+    another block, and another session, than the rest: time has passed between them.
+    """
+    repeats = [
+        InBlock((session, repeat.number), repeat.log_median, session, repeat.began)
+        for cell in cells
+        for repeat in cell.repeats
+        if repeat.log_median is not None
+        and (session := (repeat.row.get("run_id"), cell.key.device_model, repeat.reused))
+    ]
+    return repeats if len(repeats) > 1 else ()
+
+
+def levelled_run(cells: Sequence[StoredCell]) -> list[StoredCell]:
+    """The cells of one run, each with the step time that the run's report prints."""
+    blocks = Blocks({cell.cell_id: logs for cell in cells if cell.ranked and (logs := in_blocks([cell]))})
+    return [levelled(cell, blocks, cell.cell_id) if cell.ranked else cell for cell in cells]
+
+
+def levelled(cell: Cell, blocks: Blocks, name: Hashable) -> Cell:
+    """The ranked cell with its step time beside the other cells of its run. `name` is its own in the blocks.
+
+    With repeats that blocks join it is without what its blocks did. The interval of one repeat has room for how much another would
+    differ, as the other cells of the run show it.
+    """
+    step, level = cell.step, blocks.level(name)
+    if step is None:
+        return cell
+    if level is not None:
+        return replace(cell, step=statistics.moved(step, math.exp(level)))
+    if len(cell.measured) > 1 or step.low is None or cell.own_width is not None:
+        return cell
+    usual = usual_scatter(blocks, cell.key.device_kind)
+    reach = student_quantile((1 + LEVEL) / 2, min(usual.freedom, 1e6)) * usual.deviation
+    ends = [math.exp(math.hypot(reach, math.log(end / step.value))) for end in (step.low, step.high or step.value)]
+    wider = replace(step, low=step.value / ends[0], high=step.value * ends[1])
+    return replace(cell, step=wider, own_width=step.half_width)

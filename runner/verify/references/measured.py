@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from runner.results import cells, parity, store
 from runner.results.cells import StoredCell
-from runner.results.rank.levels import levelled_run
+from runner.results.rank.ranking import levelled_run
 from runner.results.rows import Place, by_repeat, parts, rows_of
 from runner.results.statistics import Array
 from runner.text import in_a_line, plural

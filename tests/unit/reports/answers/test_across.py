@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import reports.page.render
-from reports.answers import across, findings
+from reports.answers import across
 from reports.answers.across import Across
+from reports.answers.overview import overview
 from reports.data import curves, tables
 from reports.data.model import Curve, Group, Tables
 from reports.page import markdown_report
@@ -72,7 +73,7 @@ def test_the_effects_of_cuda_and_cudnn_are_told_apart_where_the_cells_allow_it(t
 
 def test_a_sentence_is_said_only_of_what_is_real_and_told_apart(tmp_path: Path) -> None:
     data = tables.load([ladder(tmp_path / "run")])
-    (said,) = findings.changes(data, across.ladders(data))
+    (said,) = overview(data).changes
     assert said.startswith(
         "CNN on CIFAR-10, training, NVIDIA H200, fp32, quick: CUDA 12.6 → 12.8, with cuDNN 9.5.1 and PyTorch 2.9.1"
     )
@@ -82,7 +83,7 @@ def test_a_sentence_is_said_only_of_what_is_real_and_told_apart(tmp_path: Path) 
 def test_one_version_has_no_ladder(tmp_path: Path) -> None:
     data = tables.load([synthetic.make_run(tmp_path / "run", repeats=2)])
     assert [across.versions(one) for one in data.groups] == [None, None]
-    assert findings.changes(data, across.ladders(data)) == ()
+    assert overview(data).changes == ()
 
 
 def test_versions_are_ordered_as_numbers() -> None:
@@ -183,7 +184,7 @@ def test_energy_and_throttling_are_shown_where_the_store_has_them(tmp_path: Path
 
 
 def test_the_summary_in_markdown_has_the_answers_and_a_table_for_each_group(tmp_path: Path) -> None:
-    text = markdown_report.markdown(tables.load([ladder(tmp_path / "run")]))
+    text = markdown_report.markdown(overview(tables.load([ladder(tmp_path / "run")])))
     # The levels are those of the fixture: JAX takes 1.33 times as long, two images are alike, and in the GRU 0.5 % lie between two.
     headlines = [line.partition(".**")[0] for line in text.splitlines() if line.startswith("**")]
     assert "**PyTorch 2.13.0 is fastest" in headlines
@@ -198,7 +199,7 @@ def test_the_summary_in_markdown_has_the_answers_and_a_table_for_each_group(tmp_
 def test_markup_in_the_summary_stays_text(tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script>|`x` [a](javascript:1) \u202e\x1b[31m"
     folder = synthetic.make_run(tmp_path / "run", changes={"image": hostile, "device_model": hostile})
-    text = markdown_report.markdown(tables.load([folder]))
+    text = markdown_report.markdown(overview(tables.load([folder])))
     assert "<script>" not in text
     assert "](javascript" not in text.replace("\\](javascript", "").replace("\\]", "")
     assert "\x1b" not in text

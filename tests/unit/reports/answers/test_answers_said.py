@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from reports.answers import across, findings, plain, scaling, standing
+from reports.answers import findings, plain, scaling, standing
+from reports.answers.overview import overview
 from reports.data import tables
 from reports.data.model import Tables
 from reports.page import markdown_report
@@ -46,18 +47,18 @@ def test_a_full_run_that_ends_outside_its_band_is_said_beside_its_speed(tmp_path
 def test_a_cell_that_lacks_repeats_is_ranked_by_those_that_it_has_and_the_others_are_announced(tmp_path: Path) -> None:
     data = tables.load([synthetic.make_run(tmp_path / "run", windows=6, manifest={"repeats": 3})])
     assert "Not ranked: TensorFlow 2.21.0 (failed)." in caveats(data, synthetic.CPU)
-    assert f"{2 * len(data.cells)} repeats are still to come." in findings.lead(data)
+    assert f"{2 * len(data.cells)} repeats are still to come." in overview(data).lead
 
 
 def test_a_cell_that_is_not_yet_run_is_in_no_answer_and_in_the_list_of_what_is_to_come(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", windows=6, manifest={"skips": []})
     synthetic.unrun(folder, ("torch-2.13.0-cpu", "cnn-cifar10"))
     data = tables.load([folder])
-    assert findings.title(data) == f"PyTorch on {device_name(synthetic.CPU)}"
+    assert overview(data).title == f"PyTorch on {device_name(synthetic.CPU)}"
     assert [finding.workload.name for finding in findings.findings(data)] == ["cnn-cifar10"]
-    assert f"1 ended well and {len(data.waiting)} not yet run" in findings.lead(data)
-    assert f"{len(data.cells)} cells from 3 images and 2 workloads " in findings.lead(data)
-    assert "5 repeats are still to come (5 cells without any repeat)." in findings.lead(data)
+    assert f"1 ended well and {len(data.waiting)} not yet run" in overview(data).lead
+    assert f"{len(data.cells)} cells from 3 images and 2 workloads " in overview(data).lead
+    assert "5 repeats are still to come (5 cells without any repeat)." in overview(data).lead
     shown = whole(page(data))
     waiting = shown.count('class="none">not yet run</td>') + shown.count('class="none unrun">not yet run</td>')
     assert waiting == len(data.waiting) == 5, "also those of a workload of which no cell has begun"
@@ -70,7 +71,7 @@ def test_a_cell_that_is_not_yet_run_is_in_no_answer_and_in_the_list_of_what_is_t
 def test_a_run_of_which_nothing_ended_well_says_none(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", windows=6, manifest={"skips": []})
     synthetic.unrun(folder)
-    assert "none ended well and 6 not yet run" in findings.lead(tables.load([folder]))
+    assert "none ended well and 6 not yet run" in overview(tables.load([folder])).lead
 
 
 def test_one_repeat_among_several_is_named_and_not_said_of_all(tmp_path: Path) -> None:
@@ -106,7 +107,7 @@ def test_repeats_of_one_and_two_are_not_said_to_be_one_run(tmp_path: Path) -> No
 
 def test_counts_of_one_model_are_not_counted_as_devices(tmp_path: Path) -> None:
     folder = synthetic.add_scaling(synthetic.make_run(tmp_path / "run", windows=6), {1: 0.1, 2: 0.105, 4: 0.11})
-    title = findings.title(tables.load([folder]))
+    title = overview(tables.load([folder])).title
     assert title == f"JAX, PyTorch and TensorFlow 2 on {device_name(synthetic.CPU)} and Synthetic GPU"
 
 
@@ -136,14 +137,14 @@ def test_what_a_device_and_a_precision_did_is_said_at_the_top(tmp_path: Path) ->
         synthetic.make_run(tmp_path / "c", repeats=3, windows=20, slower=half, everywhere={"precision": "amp-bf16"}),
     ]
     data = tables.load(folders)
-    said = "\n".join(findings.changes(data, across.ladders(data)))
+    said = "\n".join(overview(data).changes)
     gru = "GRU on IMDB reviews, training"
     share = r"[45]\d\.\d\u00a0%( to [45]\d\.\d\u00a0%)? less time in 2 of 2 cells\."
     assert re.search(f"^{gru}, fp32, preset quick: {synthetic.CPU} → Zippy: the median step takes {share}$", said, re.M)
     assert re.search(
         f"^{gru}, {synthetic.CPU}, preset quick: fp32 → amp-bf16: the median step takes {share}$", said, re.M
     )
-    assert "less time in 2 of 2 cells." in markdown_report.markdown(data)
+    assert "less time in 2 of 2 cells." in markdown_report.markdown(overview(data))
 
 
 def test_a_long_name_in_a_picture_is_cut_and_markup_in_it_is_text() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reports.answers import busy, findings
-from reports.data import cpus, tables
+from reports.answers import conditions
+from reports.answers.overview import overview
+from reports.data import tables, telemetry_signals
 from reports.data.model import Tables
 from runner.results.cells import MOST_NOISE
 from tests.fixtures import synthetic
@@ -26,7 +27,7 @@ def with_(folder: Path, noise: float, threads: int) -> Tables:
 
 
 def test_a_cell_that_is_too_noisy_and_got_few_of_its_cpus_raises_the_question(tmp_path: Path) -> None:
-    said = findings.lead(with_(tmp_path / "run", 0.9, 8))
+    said = overview(with_(tmp_path / "run", 0.9, 8)).lead
     expected = (
         "Busy machine? 1 cell is too noisy to be ranked (PyTorch 2.13.0, cnn-cifar10); 1 of them got less than half of their CPUs, "
         "one 1.9 of 8."
@@ -35,13 +36,13 @@ def test_a_cell_that_is_too_noisy_and_got_few_of_its_cpus_raises_the_question(tm
 
 
 def test_noise_alone_raises_it_without_a_claim_about_the_cpus(tmp_path: Path) -> None:
-    said = findings.lead(with_(tmp_path / "run", 0.9, 2))
+    said = overview(with_(tmp_path / "run", 0.9, 2)).lead
     assert said.endswith("Busy machine? 1 cell is too noisy to be ranked (PyTorch 2.13.0, cnn-cifar10).")
 
 
 def test_a_quiet_cell_that_leaves_most_cpus_idle_is_ranked_and_raises_no_question(tmp_path: Path) -> None:
     data = with_(tmp_path / "run", 0.02, 64)
-    assert busy.question(data.cells) == ""
+    assert conditions.question(data.cells) == ""
     assert all(cell.status == "failed" for cell in data.cells if cell.unranked)
 
 
@@ -52,32 +53,32 @@ def test_a_ranked_cell_that_got_few_of_its_cpus_asks_where_another_at_the_same_w
     cells = [cell for cell in data.cells if not cell.unranked]
     key = cells[0].key
     got = {cell.anchor: 0.9 + at for at, cell in enumerate(cell for cell in cells if cell.key == key)}
-    for module in (busy, cpus):
+    for module in (conditions, telemetry_signals):
         monkeypatch.setattr(module, "given", lambda cell: 2)
         monkeypatch.setattr(module, "cpus_busy", lambda cell: got.get(cell.anchor))
     assert len(got) > 1
     low = next(cell for cell in cells if cell.anchor in got)
     who = f"{low.label}, {low.key.workload}"
-    cells = cpus.starved(cells)
-    assert f"1 cell got less than half of its CPUs ({who}), one 0.90 of 2" in busy.question(cells)
-    assert busy.in_short(cells) == "busy machine? 0.90 of 2 CPUs"
-    monkeypatch.setattr(cpus, "cpus_busy", lambda cell: 0.9)
-    cells = cpus.starved([replace(cell, cpu_share=None) for cell in cells])
-    assert busy.question(cells) == "", "work that no framework spreads over the CPUs"
+    cells = telemetry_signals.starved(cells)
+    assert f"1 cell got less than half of its CPUs ({who}), one 0.90 of 2" in conditions.question(cells)
+    assert conditions.in_short(cells) == "busy machine? 0.90 of 2 CPUs"
+    monkeypatch.setattr(telemetry_signals, "cpus_busy", lambda cell: 0.9)
+    cells = telemetry_signals.starved([replace(cell, cpu_share=None) for cell in cells])
+    assert conditions.question(cells) == "", "work that no framework spreads over the CPUs"
 
 
 def test_cells_that_got_less_than_one_cpu_ask_though_none_got_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = with_(tmp_path / "run", 0.02, 2)
-    for module in (busy, cpus):
+    for module in (conditions, telemetry_signals):
         monkeypatch.setattr(module, "given", lambda cell: 2)
         monkeypatch.setattr(module, "cpus_busy", lambda cell: 0.3)
-    cells = cpus.starved(data.cells)
+    cells = telemetry_signals.starved(data.cells)
     ended = [cell for cell in cells if cell.status == "ok"]
     assert len(ended) > 1
-    assert f"{len(ended)} cells got less than half of their CPUs (" in busy.question(cells)
-    assert busy.in_short(cells) == "busy machine? 0.30 of 2 CPUs"
+    assert f"{len(ended)} cells got less than half of their CPUs (" in conditions.question(cells)
+    assert conditions.in_short(cells) == "busy machine? 0.30 of 2 CPUs"
 
 
 RECORDED = sorted((Path(__file__).parents[2] / "recorded").glob("*.jsonl"))

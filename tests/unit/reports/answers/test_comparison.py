@@ -17,7 +17,8 @@ from typer.testing import CliRunner, Result
 
 from reports.answers import comparison, plain
 from reports.answers import left as of_runs
-from reports.answers.run_history import between
+from reports.answers.overview import overview
+from reports.answers.run_history import history
 from reports.data import tables
 from reports.page.assembly import page_of
 from runner.cli.main import app
@@ -142,14 +143,14 @@ def test_ten_daily_runs_that_become_slower_are_told_alike_by_compare_and_history
 
 @pytest.mark.slow
 def test_what_moved_between_the_runs_of_a_report_is_a_sentence(daily: Path) -> None:
-    (sentence,) = between(tables.load([daily / "d05", daily / "d06"]))
+    (sentence,) = history(tables.load([daily / "d05", daily / "d06"])).notes
     assert sentence.replace("\u00a0", " ").startswith("All 4 cells moved together: they take 7.")
     assert "That is slower" in sentence
     # What is said of all cells is not said of each.
-    (sentence,) = between(tables.load(sorted(daily.iterdir())))
+    (sentence,) = history(tables.load(sorted(daily.iterdir()))).notes
     assert sentence.startswith("4 of 4 cells take longer since d06.")
-    assert between(tables.load([daily / "d05"])) == ()
-    assert between(tables.load([daily / "d04", daily / "d05"])) == ()
+    assert overview(tables.load([daily / "d05"])).notes == ()
+    assert history(tables.load([daily / "d04", daily / "d05"])).notes == ()
 
 
 @pytest.mark.slow
@@ -239,7 +240,7 @@ def test_the_command_that_goes_on_with_a_run_names_the_folder_that_it_was_starte
     (left,) = of_runs.left(data.cells)
     command = "runner matrix --resume begun --out '/big disk/runs'"
     assert left.command == command
-    assert page_of(data).go_on == (command,)
+    assert page_of(overview(data)).go_on == (command,)
     assert (
         f"not compared: 2 cells are not yet run ({command})"
         in ask(tmp_path, "torch-2.13.0-cpu", "jax-0.10.2-cpu").stdout

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from reports.answers import findings
 from reports.answers.findings import Finding
+from reports.answers.overview import overview
 from reports.data import tables
 from reports.page import markdown_report, results
 from tests.fixtures import stored, synthetic
@@ -54,7 +55,7 @@ def test_the_summary_of_several_runs_lists_each_cell_once(tmp_path: Path) -> Non
     runs = [
         synthetic.make_run(tmp_path / name, repeats=2, draw=at, manifest=DAYS[name]) for at, name in enumerate(DAYS)
     ]
-    text = markdown_report.markdown(tables.load(runs))
+    text = markdown_report.markdown(overview(tables.load(runs)))
     assert text.count("| PyTorch 2.13.0 |") == 2  # one for each workload
     assert "cell counts once" in text
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.answers import findings, plain
+from reports.answers import plain
+from reports.answers.overview import overview
 from reports.data.tables import load
 from reports.page.assembly import page_of
 from runner.results import validate
@@ -24,14 +25,14 @@ SAID = (
 
 def test_a_drained_node_stands_at_the_top_of_every_answer(tmp_path: Path) -> None:
     data = load([synthetic.make_run(tmp_path / "run", manifest={"nodes": NODES})])
-    assert page_of(data).notes[:2] == SAID
-    assert " ".join(SAID) in findings.lead(data)
+    assert page_of(overview(data)).notes[:2] == SAID
+    assert " ".join(SAID) in overview(data).lead
     assert next(plain.sections(data)).above[:2] == SAID
 
 
 def test_a_run_without_nodes_says_nothing_of_them(tmp_path: Path) -> None:
     data = load([synthetic.make_run(tmp_path / "run")])
-    assert not any("drained" in note for note in (*page_of(data).notes, *next(plain.sections(data)).above))
+    assert not any("drained" in note for note in (*page_of(overview(data)).notes, *next(plain.sections(data)).above))
 
 
 def test_what_run_json_says_of_nodes_is_checked(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from reports.answers import comparison as compare
-from reports.answers import findings
-from reports.answers.drift import common_change, drifts
+from reports.answers.conditions import common_change, drifts
+from reports.answers.overview import overview
 from reports.data import tables
 from tests.fixtures import synthetic
 from tests.fixtures.regimes import Regime, run
@@ -42,7 +42,7 @@ def test_the_report_and_the_comparison_tell_it_once(tmp_path: Path) -> None:
     assert (drift.run_id, drift.repeats, drift.alike) == ("warming", (1, 3), drift.cells)
     words = "Drift in run warming: from repeat 1 to repeat 3 a step takes "
     assert str(drift).startswith(words)
-    assert findings.lead(data).count(words) == 1
+    assert overview(data).lead.count(words) == 1
     comparison = compare.comparison(data, "still", "warming")
     assert sum(line.startswith(words) for line in compare.remarks(comparison)) == 1
-    assert "Drift" not in findings.lead(tables.load([still]))
+    assert "Drift" not in overview(tables.load([still])).lead

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reports.answers.order import Turn, by_how_much, in_words, turns
-from reports.answers.standing import Standing, standing
+from reports.answers.standing import Standing, Turn, by_how_much, in_words, standing, turns
 from reports.data.groups import workloads
 from reports.data.model import Group, MeasuredCell
 from tests.fixtures import measured, regimes

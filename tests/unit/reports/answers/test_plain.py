@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from reports.answers import findings
 from reports.answers import left as of_runs
+from reports.answers.overview import overview
 from reports.data.tables import load
-from reports.page import glance
+from reports.page.assembly import page_of
 from runner.cli.main import app
 from runner.cli.report import print_answer
 from tests.fixtures import stored, synthetic
@@ -33,7 +34,7 @@ def test_the_rows_stand_in_the_order_of_the_report_under_its_headline(
     headlines = [f"{answer.headline}." for answer in answers]
     assert [line for line in lines if line in headlines] == headlines
     rows = [name for line in lines for name in NAMES if line.startswith(name) and "·" not in line and line[-1] != "."]
-    called = [findings.names(answer.group.cells)[cell.anchor] for answer in answers for cell in answer.group.cells]
+    called = [cell.label for answer in answers for cell in answer.group.cells]
     assert rows == called
 
 
@@ -64,7 +65,7 @@ def test_a_run_that_planned_more_repeats_is_gone_on_with(tmp_path: Path, capsys:
     (left,) = of_runs.left(data.cells)
     assert f"Go on with `runner matrix --resume {data.runs[0].run_id}`: {left.repeats} repeats not yet run" in said
     assert "--repeats 3" not in said
-    words = [pill.words for pill in glance.pills(data)]
+    words = [pill.words for pill in page_of(overview(data)).pills]
     assert left.count in words
     assert f"measured once: {left.command}" in words
 

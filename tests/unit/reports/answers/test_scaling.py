@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.answers import scale_model, scaling
-from reports.answers.scale_model import ModelError
+from reports.answers import scaling
+from reports.answers.scaling import ModelError
 from reports.data import tables
 from reports.page import plots
 from reports.page.render import page
@@ -24,8 +24,8 @@ TRUTH = {"compute": 0.100, "latency": 0.002, "transfer": 0.015}
 
 
 def true_seconds(devices: int, strong: bool = False, terms: Mapping[str, float] = TRUTH) -> float:
-    row = scale_model.features([devices], strong)[0]
-    return float(row @ np.array([terms[name] for name in scale_model.TERMS]))
+    row = scaling.features([devices], strong)[0]
+    return float(row @ np.array([terms[name] for name in scaling.TERMS]))
 
 
 def measured(
@@ -41,7 +41,7 @@ def measured(
 @pytest.mark.parametrize("strong", [False, True])
 def test_without_noise_the_model_is_the_truth(strong: bool) -> None:
     points = {count: [np.full(20, true_seconds(count, strong))] * 2 for count in (1, 2, 4, 8, 16)}
-    found = scale_model.model(points, strong, [16, 128])
+    found = scaling.model(points, strong, [16, 128])
     assert found.terms == pytest.approx(TRUTH, rel=1e-6)
     assert found.residual == pytest.approx(0, abs=1e-9)
     assert [bound.devices for bound in found.bounds] == [16, 128]
@@ -74,7 +74,7 @@ MACHINES: dict[str, Callable[[int], float]] = {
 def held(machine: str, counts: list[int], trials: int, noise: float, seed: int) -> float:
     """The share of trials in which 128 devices take at least as long as the bound says."""
     truth, random = MACHINES[machine], np.random.default_rng(seed)
-    models = (scale_model.model(measured(counts, truth, random, noise), False, [128]) for _ in range(trials))
+    models = (scaling.model(measured(counts, truth, random, noise), False, [128]) for _ in range(trials))
     return sum(truth(128) >= found.bounds[0].seconds for found in models) / trials
 
 
@@ -94,28 +94,28 @@ def test_the_bound_holds_in_95_of_100_trials_on_every_machine(counts: list[int],
 def test_the_bound_of_the_models_own_machine_is_near_its_truth() -> None:
     random = np.random.default_rng(4)
     points = (measured([1, 2, 4, 8, 16], true_seconds, random, 0.005) for _ in range(10))
-    bounds = [scale_model.model(each, False, [128]).bounds[0].seconds for each in points]
+    bounds = [scaling.model(each, False, [128]).bounds[0].seconds for each in points]
     assert np.median(bounds) > 0.88 * true_seconds(128)
 
 
 def test_one_repeat_of_a_count_bounds_nothing() -> None:
     points = {count: [np.full(20, 0.1)] * (1 if count == 4 else 3) for count in (1, 2, 4)}
     with pytest.raises(ModelError, match="one repeat on 4 devices does not show .* measure with --repeats 3"):
-        scale_model.model(points, False, [128])
+        scaling.model(points, False, [128])
 
 
 def test_a_term_that_is_not_there_is_none_and_never_negative() -> None:
     points = {count: [np.full(20, 0.1)] * 2 for count in (1, 2, 4)}
-    found = scale_model.model(points, False, [128])
+    found = scaling.model(points, False, [128])
     assert found.terms == pytest.approx({"compute": 0.1, "latency": 0.0, "transfer": 0.0})
-    sets = scale_model.fit([1, 2, 4], np.random.default_rng(1).uniform(0.05, 0.2, (200, 3)), False)
+    sets = scaling.fit([1, 2, 4], np.random.default_rng(1).uniform(0.05, 0.2, (200, 3)), False)
     assert np.isfinite(sets).all()
     assert (sets >= 0).all()
 
 
 def test_two_device_counts_carry_no_model() -> None:
     with pytest.raises(ModelError, match=r"2 device counts \(1, 128\)"):
-        scale_model.model({1: [np.full(20, 0.1)], 128: [np.full(20, 0.128)]}, False, [256])
+        scaling.model({1: [np.full(20, 0.1)], 128: [np.full(20, 0.128)]}, False, [256])
 
 
 def shown(folder: Path) -> tuple[scaling.Scaling, ...]:

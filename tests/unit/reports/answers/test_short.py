@@ -12,7 +12,7 @@ from reports import specifications
 from reports.answers import across, findings, short
 from reports.answers.health import NOT_JUDGED, CellHealth, Health
 from reports.answers.short import Answer
-from reports.data import cpus
+from reports.data import telemetry_signals
 from reports.data.groups import workloads
 from reports.data.model import MeasuredCell, StoredRun, Tables
 from reports.page import results
@@ -137,9 +137,9 @@ def test_a_cell_that_got_few_of_its_cpus_leaves_the_order_open(
 ) -> None:
     found = cells(levels, ["torch", "jax"])
     of = {cell.anchor: busy_cpus for cell, busy_cpus in zip(found, got, strict=True)}
-    monkeypatch.setattr(cpus, "given", lambda cell: 2)
-    monkeypatch.setattr(cpus, "cpus_busy", lambda cell: of[cell.anchor])
-    found = cpus.starved(found)
+    monkeypatch.setattr(telemetry_signals, "given", lambda cell: 2)
+    monkeypatch.setattr(telemetry_signals, "cpus_busy", lambda cell: of[cell.anchor])
+    found = telemetry_signals.starved(found)
     answer = answered(found)[0]
     words = ("Open between PyTorch and JAX", "open") if starved else ("PyTorch is fastest", "confirmed")
     assert (answer.words, answer.confidence) == words

@@ -13,6 +13,7 @@ import pytest
 
 from reports.answers import findings
 from reports.answers.contrast import Side
+from reports.answers.overview import overview
 from reports.answers.standing import standing
 from reports.data import tables
 from reports.data.groups import blocks_of, group_of
@@ -228,7 +229,7 @@ def test_the_command_measures_that_cell_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_one_repeat_names_what_was_seen_and_claims_no_ratio(tmp_path: Path, repeats: int) -> None:
-    text = markdown_report.markdown(load(synthetic.make_run(tmp_path / "run", repeats=repeats)))
+    text = markdown_report.markdown(overview(load(synthetic.make_run(tmp_path / "run", repeats=repeats))))
     page = whole(render.page(load(tmp_path / "run")))
     for said in (text, page):
         assert ("2.13.0 is fastest" in said) == (repeats > 1)
@@ -321,7 +322,7 @@ def test_a_cell_too_noisy_to_rank_says_so_everywhere(tmp_path: Path) -> None:
     noisy = cell(data, "torch", "cnn-cifar10")
     assert noisy.unranked == "too noisy: ± 300\u00a0%"
     assert noisy in data.workloads[0].groups[0].others
-    assert "(too noisy: ± 300" in markdown_report.markdown(data)
+    assert "(too noisy: ± 300" in markdown_report.markdown(overview(data))
     assert 'not ranked<span class="sub reason">too noisy: ± 300' in whole(render.page(data))
     honest = load(synthetic.make_run(tmp_path / "honest", changes={"noise": 0.24}))
     assert not cell(honest, "torch", "cnn-cifar10").unranked
@@ -356,7 +357,7 @@ def test_an_interval_of_two_repeats_far_apart_is_said_in_words_and_kept_in_the_d
     assert step.high is not None
     assert step.high > 3 * step.value
     assert whole(render.page(data)).count('<span class="sub">two repeats: too few to tell</span>') == 2 * 5
-    assert "two repeats: too few to tell" in markdown_report.markdown(data)
+    assert "two repeats: too few to tell" in markdown_report.markdown(overview(data))
     near = load(synthetic.make_run(tmp_path / "near", repeats=2))
     assert "two repeats: too few to tell" not in whole(render.page(near))
 

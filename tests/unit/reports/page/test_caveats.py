@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reports import specifications
+from reports.answers.overview import overview
 from reports.data import tables
 from reports.page import markdown_report, render
 from tests.fixtures import synthetic
@@ -40,7 +41,7 @@ def test_a_cell_has_the_caveats_of_its_workload_device_and_mode(data: tables.Tab
 def test_the_markdown_numbers_them_in_the_table_and_says_them_under_it(data: tables.Tables) -> None:
     for group in data.groups:
         assert group.caveats == tuple(sorted(set(group.caveats)))
-    text = markdown_report.markdown(data)
+    text = markdown_report.markdown(overview(data))
     _, gru = text.split("IMDB", 1)
     assert f"- \\[1\\] {EVERYWHERE}\n- \\[2\\] {GRU}" in gru
     assert "PyTorch 2.13.0 \\[1, 2\\] |" in gru
@@ -54,7 +55,7 @@ def test_the_markdown_says_no_caveat_that_no_row_of_the_table_has(
     monkeypatch.setattr(specifications, "_declared", lambda: DECLARED)
     # PyTorch, whose caveats are both of the group's, is too noisy in its first cell, and JAX is ranked.
     data = tables.load([synthetic.make_run(tmp_path / "run", everywhere={"noise": 0.4}, changes={"noise": 0.01})])
-    for part in markdown_report.markdown(data).split("###")[1:]:
+    for part in markdown_report.markdown(overview(data)).split("###")[1:]:
         table, _, below = part.partition("\n\n- ")
         for at in range(1, 4):
             assert (f"- \\[{at}\\]" in f"- {below}") == bool(re.search(rf"\\\[(\d, )*{at}(, \d)*\\\]", table))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jinja2 import DictLoader, Environment
 
-from reports.page import compiled
+from reports.page import cache
 
 
 class Counted(Environment):
@@ -23,8 +23,8 @@ class Counted(Environment):
 
 def written(source: Path, template: str = "{{ 6 * 7 }}") -> str:
     """The template as a new process writes it."""
-    cache = compiled.Compiled([str(source)])
-    return Counted(loader=DictLoader({"page": template}), bytecode_cache=cache).get_template("page").render()
+    compiled = cache.Compiled([str(source)])
+    return Counted(loader=DictLoader({"page": template}), bytecode_cache=compiled).get_template("page").render()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from jinja2 import Environment, nodes
 
 from reports import wording
 from reports.answers.health import Health
+from reports.answers.overview import overview
 from reports.data import tables
 from reports.data.costs import COSTS
 from reports.page import results
@@ -49,14 +50,14 @@ def test_every_picture_of_the_page_is_printed_once_under_an_id_of_its_own(tmp_pa
     places = re.findall(r'<figure id="(plot-[^"]+)"', html)
     assert len(places) > 10
     assert len(set(places)) == len(places)
-    drawn = list(charts(page_of(data)))
+    drawn = list(charts(page_of(overview(data))))
     assert sorted(places) == sorted(chart.id for chart in drawn)
     assert all(html.count(chart.svg) == 1 for chart in drawn)
 
 
 def test_a_cost_that_some_cell_has_is_a_column_and_any_other_is_none(tmp_path: Path) -> None:
     data = tables.load([synthetic.make_run(tmp_path / "run", changes={"joules_per_item": 0.31})])
-    first, *others = (group for section in page_of(data).sections for group in section.groups)
+    first, *others = (group for section in page_of(overview(data)).sections for group in section.groups)
     assert isinstance(first, GroupSection)
     assert [cost.head for cost in first.costs] == ["Host memory", "Energy"]
     assert {values[1] for _, values in first.cost_rows} == {"0.310", "–"}
@@ -74,7 +75,7 @@ def test_no_link_of_the_page_is_dead_where_nothing_was_measured_on_a_gpu(tmp_pat
 
 def test_a_measurement_begins_with_its_figures_and_ends_with_its_digests(tmp_path: Path) -> None:
     data = tables.load([synthetic.make_run(tmp_path / "run", repeats=2)])
-    section = page_of(data).cells[1]
+    section = page_of(overview(data)).cells[1]
     cell = section.cell
     assert cell.step is not None
     start = html_of(data).split(f'<details id="{cell.anchor}">')[1]
@@ -93,7 +94,7 @@ def test_a_measurement_begins_with_its_figures_and_ends_with_its_digests(tmp_pat
 def test_the_interval_in_milliseconds_stands_beside_every_figure_that_has_one(tmp_path: Path) -> None:
     levels = {("jax-0.10.2-cpu", "cnn-cifar10"): 20.0}
     data = tables.load([synthetic.make_run(tmp_path / "run", repeats=3, slower=levels)])
-    entries = [entry for part in page_of(data).slices for row in part.rows for entry in row.entries]
+    entries = [entry for part in page_of(overview(data)).slices for row in part.rows for entry in row.entries]
     ranked = [entry for entry in entries if entry.kind == "ranked"]
     assert max(float(entry.measures.split(";")[2].split(",")[0]) for entry in ranked) > 1000  # milliseconds
     for entry in ranked:

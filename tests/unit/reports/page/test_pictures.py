@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from reports.answers.health import NOT_JUDGED, FleetHealth, GpuHealth, Health, NodeHealth
+from reports.answers.run_history import history
 from reports.data import tables
 from reports.page import fleet_charts, plots
 from reports.page.drawing import Axis, Picture, reaching
-from reports.page.history_chart import changes_over_time
 from tests.fixtures import synthetic
 from tests.fixtures.pages import Mark, picture
 from tests.unit.reports.answers.test_across import ladder
@@ -65,7 +65,7 @@ def test_labels_of_an_axis_have_no_zeros_behind_the_point() -> None:
 
 def test_the_ladder_fills_the_points_where_only_cuda_changed_and_shows_times_beside_the_best(tmp_path: Path) -> None:
     data = tables.load([ladder(tmp_path / "run")])
-    (chart,) = plots.ladder(data)
+    (chart,) = plots.ladder(data.workloads, data.groups)
     assert "H200" in chart.caption
     shown = picture(chart.svg)
     # 2.8.0 with CUDA 12.4, 2.9.1 with 12.6, 2.9.1 with 12.8: two images of the last are one version.
@@ -80,7 +80,8 @@ def test_the_ladder_fills_the_points_where_only_cuda_changed_and_shows_times_bes
 
 
 def test_one_version_is_no_ladder(tmp_path: Path) -> None:
-    assert plots.ladder(tables.load([synthetic.make_run(tmp_path / "run")])) == ()
+    data = tables.load([synthetic.make_run(tmp_path / "run")])
+    assert plots.ladder(data.workloads, data.groups) == ()
 
 
 # -- GPUs -----------------------------------------------------------------------------------------------------------------
@@ -168,7 +169,8 @@ def test_a_line_for_each_cell_over_the_runs_with_the_change_before_one_marked(tm
         created = {"created": f"2026-11-0{day}T23:05:12+00:00"}
         run = synthetic.make_run(tmp_path / f"{day}", draw=day, everywhere=driver, manifest=created, slower=slower)
         runs.append(run)
-    charts = changes_over_time(tables.load(runs))
+    data = tables.load(runs)
+    charts = plots.changes_over_time(data, history(data).again)
     assert len(charts) == 2
     chart = next(chart for chart in charts if "cnn-cifar10" in chart.caption)
     shown = picture(chart.svg)
@@ -187,4 +189,5 @@ def rise(points: list[Mark]) -> list[float]:
 
 
 def test_one_run_has_no_changes(tmp_path: Path) -> None:
-    assert changes_over_time(tables.load([synthetic.make_run(tmp_path / "run")])) == ()
+    data = tables.load([synthetic.make_run(tmp_path / "run")])
+    assert plots.changes_over_time(data, history(data).again) == ()

@@ -17,7 +17,7 @@ from reports.data import operators, roofline, tables
 from reports.data.model import Rate
 from reports.data.operators import RateCurve
 from reports.data.peaks import Peak, peak_of
-from reports.page import operator_charts
+from reports.page import operator_section
 from runner.results.cells import Key
 from runner.results.store import RunStore, arrow_schema
 from tests.fixtures import stored, synthetic
@@ -111,7 +111,7 @@ def test_each_size_is_a_row_with_a_gap_where_a_cell_has_none(run: Path) -> None:
     gaps = [[rate is None for rate in rates] for _, rates in rows]
     assert sorted(gaps[0]) == [False, True]
     assert gaps[1] == [False, False]
-    chart = operator_charts.operator("place", matmul, {})
+    chart = operator_section.operator("place", matmul, {})
     assert chart is not None
     names = [mark.words.partition(",")[0] for mark in picture(chart.svg).marks]
     assert sorted(map(names.count, set(names))) == [1, 2]
@@ -216,7 +216,7 @@ def test_the_page_tells_shares_and_refuses(run: Path, monkeypatch: pytest.Monkey
     """On a device of 2 GFLOP/s: PyTorch's 2.5 of the larger product is refused, JAX's 1.25 is five eighths."""
     monkeypatch.setattr(operators, "peak_of", lambda key: Peak(2e9, 1e15))
     (matmul,) = [curve for curve in shown(run) if curve.operation == "matmul"]
-    chart = operator_charts.operator("place", matmul, {})
+    chart = operator_section.operator("place", matmul, {})
     assert chart is not None
     smaller, jax = sorted(picture(chart.svg).marks, key=lambda mark: -mark.y)
     assert "62.5\u00a0% of the ceiling" in jax.words
@@ -329,7 +329,7 @@ def test_the_page_tells_the_ceiling_its_source_and_each_share(reached_run: Path)
 
 def test_the_roofs_stand_apart_and_each_operation_below_its_own(reached_run: Path) -> None:
     curves = [dataclasses.replace(curve, peak=Peak(8e9, 40e9)) for curve in shown(reached_run)]
-    chart = operator_charts.roofline("place", curves, roofline.ceilings(curves).values())
+    chart = operator_section.roofline("place", curves, roofline.ceilings(curves).values())
     assert chart is not None
     drawing = picture(chart.svg)
     (measured_roof,), (datasheet,) = drawing.of("dashed"), drawing.of("dotted")
@@ -343,9 +343,9 @@ def test_the_roofs_stand_apart_and_each_operation_below_its_own(reached_run: Pat
     assert measured_roof.places[1][1] == measured_roof.places[2][1]
     names = [mark.words.partition(":")[0] for mark in drawing.marks]
     assert sorted(map(names.count, set(names))) == [1, 3]
-    line = operator_charts._roof(4e9, 20e9, [0.01, 10.0])
+    line = operator_section._roof(4e9, 20e9, [0.01, 10.0])
     assert line == [(0.01, pytest.approx(0.2)), (pytest.approx(0.2), pytest.approx(4.0)), (10.0, pytest.approx(4.0))]
-    without = operator_charts.roofline("place", [dataclasses.replace(curve, peak=None) for curve in curves], ())
+    without = operator_section.roofline("place", [dataclasses.replace(curve, peak=None) for curve in curves], ())
     assert without is None  # points under no roof tell nothing
 
 

@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reports.answers.export import escaped
+from reports.answers.overview import overview
 from reports.data.tables import load
 from reports.page import markdown_report
 from reports.page.render import render
@@ -109,7 +110,7 @@ def test_where_no_run_can_be_read_the_first_one_is_named(results: Path) -> None:
 def test_what_may_be_empty_in_a_manifest_spoils_no_report(tmp_path: Path, change: dict[str, object]) -> None:
     folder = make_run(tmp_path / "run", windows=8, manifest=change)
     render([folder], tmp_path / "report.html")
-    assert markdown_report.markdown(load([folder]))
+    assert markdown_report.markdown(overview(load([folder])))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_a_number_that_no_machine_has_is_refused_by_field_and_in_few_words(
 ) -> None:
     folder = make_run(tmp_path / "run", windows=8, manifest=change)
     if field is None:
-        assert len(markdown_report.markdown(load([folder]))) < 100_000
+        assert len(markdown_report.markdown(overview(load([folder])))) < 100_000
         return
     with pytest.raises(StoreError, match=f"run.json: {field}: ") as caught:
         RunStore(folder).manifest()
@@ -143,7 +144,7 @@ def test_markdown_for_a_pull_request_calls_nobody_and_links_nowhere(tmp_path: Pa
     )
     assert escaped("Processor 9000 @ 2.10GHz") == "Processor 9000 @ 2.10GHz"
     folder = make_run(tmp_path / "run", windows=8, changes={"framework_version": "@octocat", "reason": "@octocat"})
-    assert "@octocat" not in markdown_report.markdown(load([folder]))
+    assert "@octocat" not in markdown_report.markdown(overview(load([folder])))
 
 
 def test_an_error_that_quotes_a_file_has_no_escapes(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from reports.answers import scale_model
+from reports.answers import scaling
 from runner.results.statistics import p_value, ratio_estimate, step_estimate
 
 APART = [[0.1] * 20, [10.0] * 20]
@@ -36,5 +36,5 @@ def test_such_repeats_are_no_evidence() -> None:
 
 def test_a_scaling_model_is_drawn_through_repeats_that_differ_thirtyfold() -> None:
     points = {1: [np.full(20, 0.1), np.full(20, 3.0)], 2: [np.full(20, 0.1)] * 2, 4: [np.full(20, 0.1)] * 2}
-    found = scale_model.model(points, False, [8, 128])
+    found = scaling.model(points, False, [8, 128])
     assert all(0 <= bound.seconds < math.inf for bound in found.bounds)

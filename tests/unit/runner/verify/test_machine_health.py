@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reports.answers.health import Health
+from reports.answers.overview import overview
 from reports.data import tables
 from reports.page.assembly import page_of
 from runner.results.store import RunStore
@@ -172,9 +173,11 @@ def test_a_run_that_measured_nothing_gets_no_advice_on_references(tmp_path: Path
     for cell, repeat in RunStore(run).finished():
         entry = next(one for one in RunStore(run).manifest()["plan"] if one["id"] == cell)
         stored.write_repeat(run, cell, repeat, {"cells": [synthetic.failed_row(entry)]})
-    page = page_of(tables.load([run]), health_of([run]))
+    page = page_of(overview(tables.load([run])), health_of([run]))
     assert page.health.answer == "Not judged: nothing was measured"
     assert "`runner doctor`" in page.health.next
     assert "reference" not in f"{page.health.next} {page.answers[3].detail}"
     stored.remove(run, lambda _: True)
-    assert page_of(tables.load([run]), health_of([run])).health.answer == "Not judged: nothing is measured yet"
+    assert (
+        page_of(overview(tables.load([run])), health_of([run])).health.answer == "Not judged: nothing is measured yet"
+    )

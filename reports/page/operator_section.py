@@ -1,15 +1,62 @@
-"""The pictures of single operations: shares of the ceiling by size, and all rates under the roofs that bound them."""
+"""Single operations on the page: tables of rates, shares of the ceiling by size, and all rates under the roofs that bound them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from reports.data.model import MeasuredCell, Rate
+from markupsafe import Markup
+
+from reports.data import operators
+from reports.data.model import Group, MeasuredCell, Rate, Rates
 from reports.data.operators import RateCurve
-from reports.data.roofline import Ceiling
+from reports.data.roofline import Ceiling, ceilings
 from reports.page import signs
 from reports.page.drawing import Axis, Chart, LegendEntry, Picture, reaching
-from reports.wording import number, percent
+from reports.page.page import OperatorGroup, RateRow, RateTable
+from reports.wording import duration, number, percent
+
+
+def section(group: Group, stored: Mapping[tuple[str, str], Rates]) -> OperatorGroup:
+    """The tables and pictures of one group of comparable cells. `stored` are the rates of all cells."""
+    measured = operators.curves(group, stored)
+    roofs = ceilings(measured)
+    tables = (
+        RateTable(
+            curve,
+            operator(f"operation-{group.anchor}-{at}", curve, roofs),
+            tuple(_rate_rows(curve, roofs)),
+        )
+        for at, curve in enumerate(measured, start=1)
+    )
+    return OperatorGroup(
+        group,
+        tuple(roofs.values()),
+        roofline(f"roofs-{group.anchor}", measured, roofs.values()),
+        tuple(tables),
+    )
+
+
+def _rate_rows(curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Iterator[RateRow]:
+    for size, rates in curve.rows():
+        best = curve.best(rates)
+        entries = tuple(
+            _rate(curve, rate, rate is best, roofs.get(cell.run_id)) if rate else None
+            for (cell, _), rate in zip(curve.cells, rates, strict=True)
+        )
+        yield size, operators.size_class(next(rate.mop for rate in rates if rate)), entries
+
+
+def _rate(curve: RateCurve, rate: Rate, best: bool, ceiling: Ceiling | None) -> tuple[str, str]:
+    """The table's text, and the one below it."""
+    if curve.refused(rate):
+        return "refused", Markup("above the device's peak")
+    share, bus = curve.share(rate), curve.bus_bandwidth(rate)
+    of_ceiling = ceiling.share(curve, rate) if ceiling else None
+    below = [duration(rate.seconds)]
+    below += [] if share is None else [percent(share) + (" of the peak" if ceiling else "")]
+    below += [] if of_ceiling is None else [f"{percent(of_ceiling)} of the ceiling"]
+    below += [] if bus is None else [f"bus {number(bus)} GB/s"]
+    return number(curve.value(rate)) + "*" * best + "†" * (rate.shift is not None), ", ".join(below)
 
 
 def operator(place: str, curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Chart | None:
