@@ -68,7 +68,8 @@ class RunningCell(object):
         if self.variant:
             described["settings"].update(variant=self.variant, variant_reason=adapter_class.VARIANT_REASON)
         if o.devices > 1:
-            described["settings"].update(devices=o.devices)
+            threads = parallel.threads_of_all(o.framework, self.setup(True).threads, o.devices)
+            described["settings"].update(devices=o.devices, threads_of_all=threads)
         if o.devices > 1 and self.declared["task"] == "train":
             described["settings"].update(scaling=o.scaling, batch_of_all=self.batch)
             described["settings"].update(learning_rate="the workload's, whatever the batch of all devices")
