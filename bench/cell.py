@@ -89,6 +89,11 @@ class RunningCell(object):
             adapter = self.group.build(adapter_class, self.setup(True))
             random = np.random.RandomState(o.seed)
             self.fill(adapter, data, random)
+        # Before a build nobody knows what it switches, such as a compiler.
+        used = dict(described["settings"], **framework.settings())
+        used.update(framework.settings_of(adapter))
+        if used != described["settings"]:
+            self.emit("environment", **dict(described, settings=used))
         if adapter.compile:
             with self.phase("compile"):
                 adapter.compile()
