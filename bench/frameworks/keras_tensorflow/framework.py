@@ -36,5 +36,5 @@ def settings():
 
 
 def settings_of(adapter):
-    """Whether XLA compiles the step of a built adapter, or its prediction."""
+    """The setting xla: True if XLA compiles the step of a built adapter, or its prediction."""
     return {"xla": bool(adapter.loop.xla if hasattr(adapter, "loop") else adapter.network.jit_compile)}

@@ -95,7 +95,7 @@ def settings():
 
 
 def settings_of(adapter):
-    """Whether XLA compiles the step of a built adapter, or its features. Of single operations the mode says it."""
+    """The setting xla: True if XLA compiles the step of a built adapter, or its features. Of single operations the mode says it."""
     measured = getattr(adapter, "train_step", None) or getattr(adapter, "features", None)
     return {"xla": _xla if measured is None else bool(measured._jit_compile)}
 
