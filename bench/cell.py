@@ -68,7 +68,8 @@ class RunningCell(object):
         if self.variant:
             described["settings"].update(variant=self.variant, variant_reason=adapter_class.VARIANT_REASON)
         if o.devices > 1:
-            described["settings"].update(devices=o.devices)
+            threads = parallel.threads_of_all(o.framework, self.setup(True).threads, o.devices)
+            described["settings"].update(devices=o.devices, threads_of_all=threads)
         if o.devices > 1 and self.declared["task"] == "train":
             described["settings"].update(scaling=o.scaling, batch_of_all=self.batch)
             described["settings"].update(learning_rate="the workload's, whatever the batch of all devices")
@@ -88,6 +89,11 @@ class RunningCell(object):
             adapter = self.group.build(adapter_class, self.setup(True))
             random = np.random.RandomState(o.seed)
             self.fill(adapter, data, random)
+        # Before a build nobody knows what it switches, such as a compiler.
+        used = dict(described["settings"], **framework.settings())
+        used.update(framework.settings_of(adapter))
+        if used != described["settings"]:
+            self.emit("environment", **dict(described, settings=used))
         if adapter.compile:
             with self.phase("compile"):
                 adapter.compile()

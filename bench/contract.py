@@ -169,6 +169,10 @@ class Framework(_Module):
         """
         return ("cpu",)
 
+    def settings_of(self, adapter):
+        """The switches that a built adapter has set by itself, as it reads them back."""
+        return {}
+
     def synchronize(self):
         """Wait until the device has done all its work. A framework whose steps return when they are computed needs none."""
 

@@ -34,7 +34,16 @@ def rank():
 
 def threads_of_each(framework, threads, devices):
     """The CPU threads of one process, out of the cell's."""
-    return max(1, threads // devices) if form(framework) in (rules.PROCESSES, rules.MPI) else threads
+    return max(1, threads // devices) if _a_process_each(framework) else threads
+
+
+def threads_of_all(framework, threads, devices):
+    """The CPU threads of all devices together, where one process has `threads`: devices in one process share them."""
+    return threads * devices if _a_process_each(framework) else threads
+
+
+def _a_process_each(framework):
+    return form(framework) in (rules.PROCESSES, rules.MPI)
 
 
 def join(framework, setup):

@@ -86,6 +86,17 @@ class Point:
         """Speed-up divided by the number of devices."""
         return _times(self.speed_up, 1 / self.devices)
 
+    @property
+    def threads(self) -> str:
+        """The CPU threads that the cell gave its devices, and how they have them; empty where it did not say."""
+        settings = self.cells[0].environment.get("settings")
+        one, together = (
+            settings.get(name) if isinstance(settings, dict) else None for name in ("threads_asked", "threads_of_all")
+        )
+        if one is None or (together is None and self.devices > 1):
+            return ""
+        return str(one) if self.devices == 1 else f"{one} that all share" if together == one else f"{one} each"
+
 
 @dataclass(frozen=True)
 class Scaling:

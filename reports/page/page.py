@@ -198,6 +198,7 @@ class Page:
     gpus: tuple[Chart, ...]
     scalings: tuple[Scaling, ...]
     efficiency: Chart | None
+    efficiency_of_cpus: Chart | None
     efficiency_at_most: Chart | None
     over_time: tuple[Chart, ...]
     history: History | None

@@ -147,6 +147,7 @@ def phases(group: Group) -> Chart | None:
 def scaling(scalings: Sequence[Scaling], forecast: bool = False) -> Chart | None:
     """The efficiency of every cell by its number of devices, both kinds of scaling: weak as lines, strong as dashed lines.
 
+    All cells are of GPUs, or all of CPUs, whose devices share the threads that one device has: there nothing is lost at 1 / devices.
     With `forecast`, what more devices give at most, too: None where nothing bounds it.
     """
     shown = [scaling for scaling in scalings if not forecast or scaling.farthest]
@@ -158,7 +159,9 @@ def scaling(scalings: Sequence[Scaling], forecast: bool = False) -> Chart | None
     picture = Picture(240, Axis(1, max(last, 2), 0, 100, log=True), Axis(0, 1.1, 240, 0))
     ticks = [2**power for power in range(11) if 2**power <= last]
     picture.grid("devices", "efficiency", [(count, str(count)) for count in ticks])
-    picture.line([(0, picture.at(1)), (100, picture.at(1))], "dotted muted")
+    shared = shown[0].on_a_cpu
+    nothing_lost = [(count, 1 / count if shared else 1.0) for count in [*ticks, max(last, 2)]]
+    picture.line([(picture.x(count), picture.at(share)) for count, share in nothing_lost], "dotted muted")
     for at, scaling in enumerate(shown):
         shape, tone = signs.of(scaling.points[0].cells[0]) if _unlike(shown) else signs.nth(at)
         dash = "dashed" if scaling.kind == "strong" else ""
@@ -184,10 +187,11 @@ def scaling(scalings: Sequence[Scaling], forecast: bool = False) -> Chart | None
         f"{each.title}, {each.kind}: {percent(each.points[-1].efficiency.value)} on {each.points[-1].devices}"
         for each in shown
     )
-    caption = "Lines: weak scaling; dashed: strong. The bars are 95 % intervals. Dotted at 1: the ideal."
+    caption = "Lines: weak scaling; dashed: strong. The bars are 95 % intervals. Dotted: nothing is lost."
     if forecast:
         caption += " Other dotted lines: what more devices give at most, not measured."
-    return picture.chart("scaling-at-most" if forecast else "scaling", words, caption, keys)
+    name = "scaling-at-most" if forecast else "scaling-cpu" if shared else "scaling"
+    return picture.chart(name, words, caption, keys)
 
 
 def _unlike(scalings: Sequence[Scaling]) -> bool:

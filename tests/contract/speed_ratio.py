@@ -70,20 +70,25 @@ def turn(framework, step, count):
     return time.process_time() - cpu, time.perf_counter() - wall
 
 
-def measure(name, workload_name, seconds, example=None):
-    """What the module's docstring says, as a dict."""
-    framework, adapter, published = prepared(name, workload_name, example)
+def in_turns(framework, first, second, seconds):
+    """Seconds a step of two steps in turns: two arrays of (CPU seconds, seconds), a row a turn; and the steps in a turn."""
     for _ in range(UNCOUNTED):
-        fastest = min(turn(framework, step, 1)[0] for step in (adapter, published))
+        fastest = min(turn(framework, step, 1)[0] for step in (first, second))
     count = max(1, math.ceil(STEP_SECONDS / max(fastest, 1e-6)))
-    turns = {adapter: [], published: []}
+    turns = {first: [], second: []}
     end = time.perf_counter() + seconds
-    order = [adapter, published]
-    while len(turns[adapter]) < LEAST_PAIRS or time.perf_counter() < end:
+    order = [first, second]
+    while len(turns[first]) < LEAST_PAIRS or time.perf_counter() < end:
         order.reverse()  # neither always goes first
         for step in order:
             turns[step].append(turn(framework, step, count))
-    of_adapter, of_example = (np.array(turns[step]) / count for step in (adapter, published))
+    return (*(np.array(turns[step]) / count for step in (first, second)), count)
+
+
+def measure(name, workload_name, seconds, example=None):
+    """What the module's docstring says, as a dict."""
+    framework, adapter, published = prepared(name, workload_name, example)
+    of_adapter, of_example, count = in_turns(framework, adapter, published, seconds)
     cpu_ratio, wall_ratio = np.median(of_adapter / of_example, axis=0)
     return {
         "framework": name,

@@ -33,3 +33,8 @@ def versions():
 
 def settings():
     return shared.settings(backend.settings())
+
+
+def settings_of(adapter):
+    """The setting xla: True if XLA compiles the step of a built adapter, or its prediction."""
+    return {"xla": bool(adapter.loop.xla if hasattr(adapter, "loop") else adapter.network.jit_compile)}

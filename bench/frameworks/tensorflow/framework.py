@@ -18,8 +18,9 @@ _xla = False
 
 
 def by_xla(faster_on_a_cpu=False):
-    """True if a step is compiled by XLA: in its mode, and on a CPU where it is said to be faster."""
-    return _xla or (faster_on_a_cpu and not tf.config.list_logical_devices("GPU"))
+    """True if a step is compiled by XLA: in its mode, and on a CPU where it is said to be faster. Mode eager compiles nothing."""
+    faster = faster_on_a_cpu and not tf.config.list_logical_devices("GPU")
+    return (_xla or faster) and not tf.config.functions_run_eagerly()
 
 
 def function(python, faster_on_a_cpu=False):
@@ -85,13 +86,18 @@ def settings():
         "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
         "threads": tf.config.threading.get_intra_op_parallelism_threads(),
         "threads_between_operations": tf.config.threading.get_inter_op_parallelism_threads(),
-        "xla": _xla,
         "eager": tf.config.functions_run_eagerly(),
         # cuDNN searches for its fastest algorithm unless this is 0. The old flag for Winograd is not set: it is slower today.
         "cudnn_autotune": os.environ.get("TF_CUDNN_USE_AUTOTUNE", "1") != "0",
         "layout": "NCHW" if channels_first() else "NHWC",
         "memory_growth": bool(tf.config.list_logical_devices("GPU")),
     }
+
+
+def settings_of(adapter):
+    """The setting xla: True if XLA compiles the step of a built adapter, or its features. Of single operations the mode says it."""
+    measured = getattr(adapter, "train_step", None) or getattr(adapter, "features", None)
+    return {"xla": _xla if measured is None else bool(measured._jit_compile)}
 
 
 def synchronize():

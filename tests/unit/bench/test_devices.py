@@ -126,6 +126,14 @@ def test_weak_scaling_keeps_the_batch_of_each_and_strong_that_of_all() -> None:
     assert parallel.threads_of_each("torch", 8, 2) == 4
 
 
+@pytest.mark.parametrize(("framework", "each", "together"), [("torch", 4, 8), ("chainer", 4, 8), ("jax", 8, 8)])
+def test_processes_have_a_part_of_the_threads_and_virtual_devices_share_them(
+    framework: str, each: int, together: int
+) -> None:
+    assert parallel.threads_of_each(framework, 8, 2) == each
+    assert parallel.threads_of_all(framework, each, 2) == together
+
+
 class Process:
     """A process that ends with a code after some polls; None: never."""
 

@@ -88,21 +88,32 @@ def test_the_first_build_starts_the_framework_and_the_checked_adapter_is_gone_be
     class Adapter(Brightness):
         def __init__(self, setup: Any) -> None:
             super().__init__()
+            switches["threads"] = 2
             alive.append(sum(seen() is not None for seen in built))
             built.append(weakref.ref(self))
 
     built: list[weakref.ref[Adapter]] = []
-    framework = SimpleNamespace(configure=lambda setup: None, device_peak_bytes=lambda: None)
+    switches: dict[str, Any] = {"threads": 1}
+    framework = SimpleNamespace(
+        configure=lambda setup: switches.update(threads=1),
+        device_peak_bytes=lambda: None,
+        settings=lambda: dict(switches),
+        settings_of=lambda adapter: {"xla": True},
+    )
     monkeypatch.setattr(contract, "check", lambda options: None)
     monkeypatch.setattr(contract, "load_framework", lambda name: framework)
     monkeypatch.setattr(contract, "load_adapter", lambda *names: Adapter)
-    monkeypatch.setattr(environment, "describe", lambda *facts: {"settings": {}})
+    monkeypatch.setattr(environment, "describe", lambda *facts: {"settings": {"mode": "default", "threads": 1}})
     monkeypatch.setattr(cell, "check_parity", lambda adapter: canonical.parity_case(cell.workload))
     for name in ("load_data", "fill", "measure", "prove", "emit_memory", "share_of_kernels"):
         monkeypatch.setattr(cell, name, lambda *things: None)
     cell.run()
     phases = [event["name"] for event in emitter.events if event["event"] == "phase" and event["state"] == "begin"]
     assert phases == ["import", "data", "build", "parity", "build"]
+    # The second one says what the built adapter uses.
+    described = [event["settings"] for event in emitter.events if event["event"] == "environment"]
+    assert [each.get("threads") for each in described] == [1, 2]
+    assert described[1] == {**described[0], "threads": 2, "xla": True}
     assert alive == [0, 0]
     assert canonical._drawn == {}
 

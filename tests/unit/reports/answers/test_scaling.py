@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,31 @@ def test_a_bound_is_dashed_named_and_apart_from_what_was_measured(tmp_path: Path
     html = whole(page(tables.load([run])))
     assert "At most, not measured:" in html
     assert "1\u2009024 devices" not in html
+
+
+def test_devices_of_a_cpu_have_a_picture_of_their_own_and_say_how_they_share_its_threads(tmp_path: Path) -> None:
+    run = synthetic.make_run(tmp_path / "run")
+    synthetic.add_scaling(run, {1: 0.1, 2: 0.1})
+    synthetic.add_scaling(run, {1: 0.1, 2: 0.2, 4: 0.4}, device_kind="cpu", device_model=synthetic.CPU, batch=32)
+    html = whole(page(tables.load([run])))
+    gpus, cpus = (pictures(html)[f"plot-{name}"] for name in ("scaling", "scaling-cpu"))
+    assert (len(gpus.marks), len(cpus.marks)) == (2, 3)
+    ideal = [[round(1.1 * (1 - y / 240), 2) for _, y in each.of("dotted")[0].places] for each in (gpus, cpus)]
+    assert [set(shares) for shares in ideal] == [{1.0}, {1.0, 0.5, 0.25}]
+    # Twice the work in twice the time, by the threads that one device had.
+    assert [1.1 * (1 - mark.y / 240) for mark in cpus.marks] == pytest.approx([1, 0.5, 0.25], rel=0.02)
+    (point,) = [point for each in shown(run) if each.on_a_cpu for point in each.points if point.devices == 2]
+    said = {}
+    for threads in (
+        {},
+        {"threads_asked": 2},
+        {"threads_asked": 2, "threads_of_all": 2},
+        {"threads_asked": 1, "threads_of_all": 2},
+    ):
+        cell = replace(point.cells[0], environment={"settings": threads})
+        said[replace(point, cells=(cell,)).threads] = replace(point, devices=1, cells=(cell,)).threads
+    assert said == {"": "2", "2 that all share": "2", "1 each": "1"}
+    assert "not said" in html
 
 
 def test_what_carries_no_bound_says_why(tmp_path: Path) -> None:

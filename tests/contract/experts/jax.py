@@ -1,0 +1,59 @@
+"""JAX, and Keras on it."""
+
+import functools
+from unittest import mock
+
+import jax
+
+from tests.contract.experts.registry import variant
+
+
+def of_loss(adapter, patched):
+    """The adapter whose loss is traced with something in place of another: patched() is mock.patch.object(...)."""
+
+    class Patched(adapter):
+        def loss(self, *arguments):
+            with patched():
+                return super().loss(*arguments)
+
+    return Patched
+
+
+@variant("jax", "gru-imdb")
+def unrolled(adapter, setup):
+    """lax.scan unrolled by five positions."""
+    scan = jax.lax.scan
+    return of_loss(adapter, lambda: mock.patch.object(jax.lax, "scan", lambda *words: scan(*words, unroll=5)))(setup)
+
+
+@variant("jax", "gru-imdb")
+def product_first(adapter, setup):
+    """The product of all inputs with their weights as one large one before the scan."""
+    return of_loss(adapter, lambda: mock.patch.object(jax, "default_backend", return_value="gpu"))(setup)
+
+
+@variant("jax", "cnn-cifar10")
+def quick_generator(adapter, setup):
+    """Dropout's masks by the generator rbg."""
+    training = adapter(setup)
+    training.key = jax.random.key(setup.seed, impl="rbg") if setup.training else None
+    return training
+
+
+@variant("jax", "gru-imdb", "mlp-mnist", "cnn-mnist")
+def donated(adapter, setup):
+    """The memory of parameters and state is donated to the step."""
+    training = adapter(setup)
+    # What is checked without dropout is never measured.
+    if setup.training:
+        step = functools.partial(adapter.train_step.__wrapped__, training)
+        training.train_step = jax.jit(step, donate_argnums=(0, 1))
+    return training
+
+
+@variant("keras_jax", "gru-imdb", "mlp-mnist")
+def donated_state(adapter, setup):
+    """The memory of weights and moments is donated to the step."""
+    training = adapter(setup)
+    training.loop.train_step = jax.jit(training.loop._train_step, donate_argnums=0)
+    return training
