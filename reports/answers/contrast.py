@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,7 +17,7 @@ import numpy as np
 from reports.data.groups import left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
 from reports.wording import between, bound, number, percent, plural
-from runner.results import statistics, steadiness
+from runner.results import facts, statistics, steadiness
 from runner.results.cells import resume_command, step_of
 from runner.results.rank.blocks import Blocks, moderated
 from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, in_blocks, within
@@ -35,21 +35,23 @@ METHOD = (
 _NO_REPEATS = f"more than {MOST_ADVISED} repeats would be needed: a quieter machine or a wider --margin tells sooner"
 
 # The conditions that may change between two measurements of a cell, as its row and its run recorded them.
-_RECORDED: Mapping[str, Callable[[MeasuredCell], object]] = {
-    "framework": lambda cell: cell.row.get("framework_version"),
-    "Python": lambda cell: cell.row.get("python_version"),
-    "CUDA": lambda cell: cell.row.get("cuda_version"),
-    "cuDNN": lambda cell: cell.row.get("cudnn_version"),
-    "driver": lambda cell: cell.row.get("driver_version"),
-    "image": lambda cell: cell.row.get("image_digest"),
-    "lock": lambda cell: cell.row.get("lock_sha256"),
-    "code": lambda cell: cell.row.get("code_sha256"),
-    "engine": lambda cell: cell.engine,
-    "seed": lambda cell: cell.seed,
-    "processor": lambda cell: cell.host.get("cpu_model"),
-    "kernel": lambda cell: cell.host.get("kernel"),
-}
-_DIGESTS = ("image", "lock", "code")
+_OF_CELL = tuple(name for name in facts.with_role("choice", "state") if name != "environment_json")
+_OF_HOST = facts.with_role("choice", "state", of=facts.HOST_ROLES)
+
+
+def _recorded(cell: MeasuredCell) -> dict[str, object]:
+    """The recorded facts of a cell that explain a difference, by the words for them: of its row, its host and what its framework read back.
+
+    The GPUs are all of its model that its run could use: which of them a repeat got is chance.
+    """
+    own = {facts.WORDS.get(name, name): cell.row.get(name) for name in _OF_CELL}
+    host = {facts.WORDS.get(name, name): cell.host.get(name) for name in _OF_HOST}
+    return (
+        own | host | {"GPU": ", ".join(cell.gpus)} | {f"setting {name}": value for name, value in cell.settings.items()}
+    )
+
+
+_DIGESTS = ("image", "lock", "code", "data")
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,8 @@ class Side:
 
     def recorded(self, name: str) -> tuple[str, ...]:
         """The values of one recorded fact, sorted. A value that was not recorded is left out."""
-        values = {_RECORDED[name](cell) for cell in self.cells} - {None, ""}
-        words = (str(value) for value in values)
+        values = {str(value) for cell in self.cells if (value := _recorded(cell).get(name)) not in (None, "")}
+        words = iter(values)
         return tuple(sorted(word.removeprefix("sha256:")[:12] if name in _DIGESTS else word for word in words))
 
 
@@ -185,9 +187,10 @@ class Contrast:
 
 def differences(before: Side, after: Side) -> tuple[ChangedFact, ...]:
     """The recorded facts that differ between the sides, in a fixed order. A fact that one side did not record does not count."""
-    facts = ((name, before.recorded(name), after.recorded(name)) for name in _RECORDED)
+    names = dict.fromkeys(name for cell in (*before.cells, *after.cells) for name in _recorded(cell))
+    sides = ((name, before.recorded(name), after.recorded(name)) for name in names)
     return tuple(
-        ChangedFact(name, ", ".join(old), ", ".join(new)) for name, old, new in facts if old and new and old != new
+        ChangedFact(name, ", ".join(old), ", ".join(new)) for name, old, new in sides if old and new and old != new
     )
 
 

@@ -168,8 +168,17 @@ def _cell(
         imported=stored.imported,
         out=stored.out,
         host=manifest.get("host") or {},
+        gpus=_gpus(stored, manifest),
         command=_command(stored.row, manifest),
     )
+
+
+def _gpus(stored: StoredCell, manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """The UUIDs of the GPUs of the cell's model that its run could use; none for a CPU."""
+    if stored.key.device_kind != "cuda":
+        return ()
+    devices = (entry for entry in manifest.get("devices") or () if isinstance(entry, dict))
+    return tuple(sorted(str(entry.get("uuid")) for entry in devices if entry.get("model") == stored.key.device_model))
 
 
 def _costs(rows: Sequence[Row]) -> Mapping[str, float]:

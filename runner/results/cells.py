@@ -196,9 +196,18 @@ class StoredCell:
     @property
     def variant(self) -> tuple[str, str]:
         """The variant that the cell computes instead of the specification, and why. Both are empty if it computes the specification."""
-        settings = self.environment.get("settings")
-        entries = settings if isinstance(settings, dict) else {}
+        entries = self._all_settings
         return str(entries.get("variant") or ""), str(entries.get("variant_reason") or "no reason was given")
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the framework itself read back, such as its threads; without the variant."""
+        return {name: value for name, value in self._all_settings.items() if name not in ("variant", "variant_reason")}
+
+    @property
+    def _all_settings(self) -> Mapping[str, Any]:
+        settings = self.environment.get("settings")
+        return settings if isinstance(settings, dict) else {}
 
 
 def stored_cells(

@@ -269,6 +269,7 @@ def manifest_of(
             "cpu_model": cpu.model,
             "cpu_count": cpu.count,
             "cpu_quota": cpu.quota,
+            "machine_cpus": os.cpu_count(),
             "memory_bytes": cpu.memory_bytes,
         },
         "plan": [cell.as_dict() | {"code_sha256": code.get((cell.framework, cell.workload))} for cell in plan.cells],

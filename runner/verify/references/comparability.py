@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from runner.results import facts as recorded
 from runner.verify.references.facts import DifferentFact, Facts
 from runner.verify.references.saved import Reference, SavedCell
 
@@ -24,14 +25,9 @@ IDENTITY = (
 )
 
 # Choices of the user, such as a version. They may explain a gap, so a gap is then not comparable instead of slow or fast.
-CHOICES = (
-    "framework_version",
-    "cuda_version",
-    "cudnn_version",
-    "driver_version",
-    "cpu_model",
-    "data_source",
-)
+CHOICES = (*recorded.with_role("choice"), *recorded.with_role("choice", of=recorded.HOST_ROLES))
+# Of the state of the installation, those that references keep.
+STATES = ("python_version", "cpu_count")
 # The same, in the host's entry of the GPU.
 DEVICE_CHOICES = ("ecc", "mig")
 
@@ -81,10 +77,15 @@ def conditions(measured: Facts, reference: Facts) -> tuple[DifferentFact, ...]:
     """The states in which two cells differ: usable CPUs, settings read back, the host's entry of the device."""
     of_device = _different_entries(measured.device, reference.device)
     return (
-        *_different(measured, reference, ("cpu_count",)),
+        *_different(measured, reference, STATES),
         *_different_entries(measured.settings, reference.settings),
         *(fact for fact in of_device if fact.name not in DEVICE_CHOICES),
     )
+
+
+def sessions_differ(one: Facts, other: Facts) -> list[DifferentFact]:
+    """The states in which two sessions of one machine and one installation never differ."""
+    return [*_different(one, other, STATES), *_different_entries(one.settings, other.settings)]
 
 
 def _different(measured: Facts, reference: Facts, names: Sequence[str]) -> list[DifferentFact]:

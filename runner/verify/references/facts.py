@@ -55,6 +55,7 @@ class Facts(BaseModel):
     bench_sha256: Text | None
     # of the sources that the cell ran (bench/identity.py); references saved before there was such a digest have none
     code_sha256: Text | None = None
+    data_sha256: Text | None = None  # of the observations and labels; references saved before have none
     settings: Scalars  # as the framework itself reads them back
     # where it came from
     image: Text
@@ -65,7 +66,7 @@ class Facts(BaseModel):
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out the fields that older references lack where they are empty: those references keep their digests."""
         fields: dict[str, Any] = dump(self)
-        return {name: value for name, value in fields.items() if value or name not in ("scaling", "code_sha256")}
+        return {name: value for name, value in fields.items() if value or name not in ("scaling", "code_sha256", "data_sha256")}
 
     @property
     def name(self) -> str:
@@ -101,7 +102,7 @@ def facts_of(cell: StoredCell, manifest: Mapping[str, Any], machine_cpus: int | 
         device_memory_bytes=_whole(device.get("memory_bytes")),
         cpu_model=_maybe(host.get("cpu_model")),
         cpu_count=_whole(host.get("cpu_count")),
-        machine_cpus=machine_cpus,
+        machine_cpus=machine_cpus or _whole(host.get("machine_cpus")),
         device=_scalars(_host_device(cell, manifest), _OF_ONE_DEVICE),
         framework_version=_maybe(row.get("framework_version")),
         python_version=_maybe(row.get("python_version")),
@@ -109,6 +110,7 @@ def facts_of(cell: StoredCell, manifest: Mapping[str, Any], machine_cpus: int | 
         cudnn_version=_maybe(row.get("cudnn_version")),
         driver_version=_maybe(row.get("driver_version") or _host_device(cell, manifest).get("driver")),
         data_source=_maybe(row.get("data_source")),
+        data_sha256=_maybe(row.get("data_sha256")),
         bench_sha256=_maybe(row.get("bench_sha256")),
         code_sha256=_maybe(row.get("code_sha256")),
         settings=_scalars(_map(environment.get("settings")), {"variant", "variant_reason"}),

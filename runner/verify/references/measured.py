@@ -16,7 +16,7 @@ from runner.results.statistics import Array
 from runner.text import in_a_line, plural
 from runner.verify.ceilings import Ceilings, CeilingsError, parse
 from runner.verify.references.clock_telemetry import Telemetry, summarise
-from runner.verify.references.comparability import IDENTITY, excuses, same_device
+from runner.verify.references.comparability import IDENTITY, excuses, same_device, sessions_differ
 from runner.verify.references.facts import DifferentFact, Facts, facts_of
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference, SavedCell, SavedError, make
 
@@ -204,7 +204,7 @@ def _saved_cell(group: Sequence[tuple[int, Measured]], run_ids: Sequence[str]) -
     _refuse_several_gpus(group, run_ids)
     newest, last = group[-1]
     for run, measured in group[:-1]:
-        differences = list(excuses(last.facts, measured.facts))
+        differences = [*excuses(last.facts, measured.facts), *sessions_differ(last.facts, measured.facts)]
         if not same_device(last.facts, measured.facts):
             differences.append(DifferentFact("machine", last.facts.machine_cpus, measured.facts.machine_cpus))
         if differences:
