@@ -123,6 +123,9 @@ class OwnEngine:
         command = ["unshare", "--net", "dockerd", "--data-root", f"{here}/data"]
         command += ["--exec-root", f"{here}/exec", "--pidfile", f"{here}/pid"]
         (here / "daemon.json").write_text(json.dumps(self._settings))
+        # One that was killed left the numbers of its processes.
+        for name in ("pid", "exec/containerd/containerd.pid"):
+            (here / name).unlink(missing_ok=True)
         command += ["--config-file", f"{here}/daemon.json", "-H", self.url]
         command += ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
         with open(here / "log", "ab") as log:

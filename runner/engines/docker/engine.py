@@ -239,7 +239,19 @@ class DockerEngine(Engine):
         dead = [str(entry["Id"]) for entry in listed if is_dead((entry.get("Labels") or {}).get(OWNER_LABEL, ""))]
         # Cells that end meanwhile append to the list of those that are left.
         left, self._left[:] = list(self._left), []
-        return sum(_remove_or_note(self._client, container, self._left) for container in dict.fromkeys([*left, *dead]))
+        removed: list[str] = []
+
+        def remove(container: str) -> None:
+            if _remove_or_note(self._client, container, self._left):
+                removed.append(container)
+
+        # Side by side: each that hangs, as after an engine was killed, takes its time. Daemons: none keeps this process.
+        threads = [threading.Thread(target=remove, args=(each,), daemon=True) for each in dict.fromkeys([*left, *dead])]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return len(removed)
 
 
 class DockerRunning:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,11 +22,16 @@ from bench import rules
 from runner import trees
 from runner.engines.base import ReadyImage
 from runner.engines.ownership import is_dead, owner_of
+from runner.engines.process import keeper
 from runner.engines.slots import JIT_CACHE_BYTES, JIT_CACHE_FOLDER, LOG_TAIL_BYTES, Exit, Slot
 from runner.errors import EngineError
 from runner.paths import PROJECT, cache_folder
 
-KEEPER = Path(__file__).with_name("keeper.py")
+KEEPER = Path(keeper.__file__)
+
+# A keeper ends a cell within milliseconds. One that has not done so by then was stopped or deceived by the cell, and all of the cell's
+# processes that can be found are killed, for as long again.
+_END_SECONDS = 10.0
 
 CHUNK_BYTES = 64 * 1024
 
@@ -121,7 +128,12 @@ class LocalRunning:
         self._lifeline: int | None = lifeline
         self._scratch = scratch
         self._lock = threading.Lock()
-        self._stopped = False
+        self._killer: threading.Thread | None = None
+        # All of its output is read, and its keeper has ended.
+        self._ended = threading.Event()
+        # Whatever of it could not be ended; the pipe then wakes the reader.
+        self._left: str | None = None
+        self._wake, self._waker = os.pipe()
         self._oom_kills = oom_kills()
         self._log = bytearray()
         self._log_reader = threading.Thread(target=self._read_log, daemon=True)
@@ -129,20 +141,49 @@ class LocalRunning:
 
     def _read_log(self) -> None:
         assert self._process.stderr is not None
-        while chunk := os.read(self._process.stderr.fileno(), CHUNK_BYTES):
-            self._log += chunk
-            del self._log[:-LOG_TAIL_BYTES]
+        # A process that could not be ended may print after the pipe is closed here.
+        with contextlib.suppress(ValueError):
+            while chunk := os.read(self._process.stderr.fileno(), CHUNK_BYTES):
+                self._log += chunk
+                del self._log[:-LOG_TAIL_BYTES]
 
     def events(self) -> Iterator[bytes]:
-        """The cell's standard output, until none of its processes is left."""
+        """The cell's standard output, until none of its processes is left, or they are given up."""
         assert self._process.stdout is not None
-        while chunk := os.read(self._process.stdout.fileno(), CHUNK_BYTES):
-            yield chunk
+        output, ready = self._process.stdout.fileno(), select.poll()
+        ready.register(output, select.POLLIN)
+        ready.register(self._wake, select.POLLIN)
+        while self._left is None:
+            if output in dict(ready.poll()):
+                chunk = os.read(output, CHUNK_BYTES)
+                if not chunk:
+                    return
+                yield chunk
 
     def stop(self) -> None:
-        """Cut the lifeline: the keeper kills the cell and all that it started."""
-        self._stopped = True
+        """Cut the lifeline: the keeper kills the cell and all that it started. A thread sees to it."""
+        with self._lock:
+            if self._killer is None and not self._ended.is_set():
+                self._killer = threading.Thread(target=self._kill, daemon=True)
+                self._killer.start()
+
+    def _kill(self) -> None:
+        """End the cell. It may have stopped or killed its keeper, or hold the lifeline open; then the keeper does not end it."""
         self._cut()
+        end = time.monotonic() + _END_SECONDS
+        while self._process.poll() is None and time.monotonic() < end:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGCONT)
+            if self._ended.wait(0.1):
+                return
+        end = time.monotonic() + _END_SECONDS
+        while not self._ended.wait(0.1):
+            pids = kill_users_of(self._scratch, self._process.pid)
+            if time.monotonic() > end:
+                named = f" ({', '.join(map(str, pids))})" if pids else ""
+                self._left = f"processes of it{named} could not be ended; end them by hand"
+                os.write(self._waker, b"x")
+                return
 
     def dump(self) -> None:
         """The keeper hands it on to the cell."""
@@ -168,16 +209,33 @@ class LocalRunning:
         for _ in self.events():  # read the rest: a cell whose output nobody reads would block
             pass
         code = self._process.wait()
+        self._ended.set()
         self._cut()
         self._log_reader.join(timeout=5)
+        if self._killer:
+            self._killer.join()
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
+        os.close(self._wake)
+        os.close(self._waker)
         trees.remove(self._scratch)
-        killed = code == 128 + signal.SIGKILL and not self._stopped
+        killed = code == 128 + signal.SIGKILL and self._killer is None
         out_of_memory = killed and oom_kills() > self._oom_kills
         code = code if code >= 0 else 128 - code  # the keeper itself was killed
-        return Exit(code, out_of_memory, bytes(self._log).decode("utf-8", "replace"))
+        return Exit(code, out_of_memory, bytes(self._log).decode("utf-8", "replace"), self._left)
+
+
+def kill_users_of(scratch: Path, keeper_pid: int | None = None) -> list[int]:
+    """Kill the processes of the cell with this temporary folder, by their environment, and those below its keeper; returns them."""
+    variable = b"TMPDIR=" + os.fsencode(scratch)
+    pids = keeper.descendants(keeper_pid) if keeper_pid is not None else []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if variable in (folder / "environ").read_bytes().split(b"\0"):
+                pids.append(int(folder.name))
+    keeper.kill(pids)
+    return pids
 
 
 def oom_kills() -> int:
@@ -201,10 +259,11 @@ def _make_scratch() -> Path:
 
 
 def sweep_scratch() -> int:
-    """Remove the scratch folders of runners that have died; return how many. Their keepers have ended their cells."""
+    """Remove the scratch folders of runners that have died, and end the cells whose keepers could not; return how many."""
     removed = 0
     for path in _scratch_folder().glob("*_*_*_*_*"):
         if is_dead("/".join(path.name.split("_")[:4])):
+            kill_users_of(path)
             trees.remove(path)
             removed += 1
     return removed

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runner.results.on_disk.schema import arrow_schema, no_rows
 from runner.results.on_disk.whole import StoreError, open_parquet, read_bytes
@@ -29,6 +29,9 @@ _ALWAYS = ("cells", "samples", "metrics", "parity")
 
 # More than that release wrote into a file: telemetry of days on sixteen GPUs.
 _MOST_ROWS, _MOST_BYTES = 1_000_000, 192 << 20
+_TYPES = {"BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY"}
+# A few bytes of a file can give each of its rows the same long text.
+_MOST_TEXT_BYTES = 512 << 20
 
 
 def read(folder: Path, run_id: str, table: str) -> pa.Table:
@@ -114,18 +117,49 @@ def _refuse_without_samples(folder: Path, run_id: str, files: Mapping[Path, pa.T
         )
 
 
+def _bounded_texts(metadata: Any) -> list[str]:
+    """The paths of the columns of text. Raises ArrowInvalid for more values than a table has, in lists too, or of any length."""
+    import pyarrow as pa
+
+    columns = [metadata.schema.column(at) for at in range(metadata.num_columns)]
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    counts = [sum(group.column(at).num_values for group in groups) for at in range(metadata.num_columns)]
+    if max(metadata.num_rows, *counts) > _MOST_ROWS:
+        raise pa.ArrowInvalid(f"it has more than {_MOST_ROWS} rows")
+    if other := {column.physical_type for column in columns} - _TYPES:
+        raise pa.ArrowInvalid(f"it has columns of the type {min(other)}")
+    return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+
+
+def _text_bytes(values: pa.Array) -> int:
+    """The bytes of an array of texts that was read as a dictionary, or of lists of them, once each has its own."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    while pa.types.is_list(values.type):
+        values = values.flatten()
+    if not pa.types.is_dictionary(values.type):
+        return 0
+    lengths = pc.binary_length(values.dictionary).cast(pa.int64())
+    return pc.sum(lengths.take(values.indices)).as_py() or 0
+
+
 def _table(path: Path, table: str, run_id: str) -> pa.Table:
     """The columns of today's table in a file; null where it has none of the name."""
     import pyarrow as pa
 
     schema = arrow_schema(table)
     try:
-        with open_parquet(read_bytes(path, _MOST_BYTES)) as file:
-            if file.metadata.num_rows > _MOST_ROWS:
-                raise pa.ArrowInvalid(f"it has more than {_MOST_ROWS} rows")
+        data = read_bytes(path, _MOST_BYTES)
+        with open_parquet(data) as file:
+            texts = _bounded_texts(file.metadata)
+        # As dictionaries: a text of many rows takes memory once.
+        with open_parquet(data, texts) as file:
             names = set(file.schema_arrow.names)
             stored = file.read(columns=[name for name in schema.names if name in names], use_threads=False)
         stored.validate(full=True)
+        if sum(_text_bytes(chunk) for column in stored.columns for chunk in column.chunks) > _MOST_TEXT_BYTES:
+            raise pa.ArrowInvalid(f"its texts have more than {_MOST_TEXT_BYTES} bytes")
         columns = [
             stored[field.name].cast(field.type) if field.name in names else pa.nulls(len(stored), field.type)
             for field in schema

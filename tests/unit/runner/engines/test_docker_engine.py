@@ -254,6 +254,25 @@ def test_a_container_that_the_engine_made_and_did_not_tell_of_in_time_is_swept(
     assert removed == ["no answer", *made]
 
 
+def test_containers_that_hang_are_removed_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes the engine's time, as after it was killed: one after the other they held the end of a run up for minutes."""
+    together = threading.Barrier(8)
+    names = [f"dlbench-{number}" for number in range(8)]
+
+    def remove_container(name: str, **_: Any) -> None:
+        together.wait(10)
+        raise exceptions.ReadTimeout("Read timed out. (read timeout=20)")
+
+    api = SimpleNamespace(api_version="1.41", remove_container=remove_container, containers=lambda **_: [])
+    client: Any = SimpleNamespace(api=api, close=lambda: None)
+    engine = DockerEngine()
+    engine.__dict__ |= {"_client": client, "_left": list(names)}
+    monkeypatch.setattr(docker_engine, "connect", lambda version: client)
+    assert engine.sweep() == 0
+    assert not together.broken
+    assert sorted(engine._left) == names
+
+
 class Stuck:
     """An engine's answers about one container that it cannot end: it is asked to kill it, or waited for, in vain."""
 
