@@ -92,7 +92,7 @@ def test_the_first_build_starts_the_framework_and_the_checked_adapter_is_gone_be
             built.append(weakref.ref(self))
 
     built: list[weakref.ref[Adapter]] = []
-    framework = SimpleNamespace(configure=lambda setup: None, device_peak_bytes=lambda: None)
+    framework = SimpleNamespace(configure=lambda setup: None, device_peak_bytes=lambda: None, settings=dict)
     monkeypatch.setattr(contract, "check", lambda options: None)
     monkeypatch.setattr(contract, "load_framework", lambda name: framework)
     monkeypatch.setattr(contract, "load_adapter", lambda *names: Adapter)
@@ -115,6 +115,7 @@ def test_the_check_takes_a_step_of_its_own_only_where_the_numbers_before_the_las
     cell.stored, cell.not_compared = None, "nothing is trained here"
     monkeypatch.setattr(proof, "computes", lambda *things: [])
     adapter = Brightness()
+    monkeypatch.setattr(cell, "took", lambda adapter: [])
     cell.fill(adapter, None, np.random.RandomState(1))
     for at in range(3):
         cell.keep_before_last(adapter, known and at == 2)
