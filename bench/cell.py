@@ -99,7 +99,7 @@ class RunningCell(object):
                 adapter.compile()
         self.measure(framework, adapter, data, random)
         self.emit_memory(self.device_peak_bytes or framework.device_peak_bytes())
-        self.prove(adapter)
+        self.prove(adapter, described["settings"], framework.settings())
         self.share_of_kernels()
         if o.profile:
             self.profile()
@@ -144,9 +144,13 @@ class RunningCell(object):
         for result in parallel.worst(self.group, results):
             self.emit_parity(result)
 
-    def prove(self, adapter):
-        """Hold the measured adapter itself against the reference. It comes after the memory event: it takes memory of its own."""
+    def prove(self, adapter, told, now):
+        """Hold the measured adapter itself against the reference. It comes after the memory event: it takes memory of its own.
+
+        told, now: the framework's settings before anything was built, and after the measurement.
+        """
         with self.phase("proof"):
+            environment.refuse_other_threads(told, now)
             for result in parallel.worst(self.group, self.proved(adapter)):
                 self.emit_parity(result)
 

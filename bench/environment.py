@@ -6,6 +6,7 @@ import sys
 import time
 
 from bench import identity
+from bench.errors import BenchError
 
 
 def cpu_count():
@@ -73,6 +74,19 @@ def describe(framework, workload, setup, zero):
             "unix_at_zero": time.time() - (time.perf_counter() - zero),
         },
     }
+
+
+def refuse_other_threads(told, now):
+    """Raise BenchError if the framework computes with other threads than it told before it built anything.
+
+    told, now: its settings before and after the measurement. Building a network may start threads, or set their number.
+    """
+    for name in sorted(told):
+        if name.startswith("threads") and name in now and now[name] != told[name]:
+            raise BenchError(
+                "its setting %r was %s before the network was built and is %s after the measurement: "
+                "the adapter may not change it; configure(setup) sets it" % (name, told[name], now[name])
+            )
 
 
 def host_peak_bytes():

@@ -37,6 +37,8 @@ QUANTITIES = (
     "landing",
     "dropout",
     "learning",
+    "items",
+    "evaluated",
     "features",
     "operation",
 )

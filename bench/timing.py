@@ -75,6 +75,8 @@ class Loop(object):
         self.samples = []
         self.seconds = 0.0
         self.steps = 0
+        # How many batches were taken, skipped steps with them; and the last one.
+        self.taken, self.last = 0, None
 
     def window(self, stage, steps):
         """Run and keep a window; returns its seconds per step. A window whose steps were all skipped continues until a step is taken."""
@@ -106,7 +108,9 @@ class Loop(object):
             x, y = next(batches)
             handle = step(x, y)
         self._synchronize()
-        return begin, self._agree(self._clock() - begin), handle
+        seconds = self._agree(self._clock() - begin)
+        self.taken, self.last = self.taken + steps, (x, y)
+        return begin, seconds, handle
 
     def unmeasured(self, steps):
         """Run steps that are not recorded, and wait for the device."""

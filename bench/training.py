@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from bench import auc, canonical, data, learning, mixed, parallel, parity, proof, rules, timing, weights
+from bench import auc, canonical, data, items, learning, mixed, parallel, parity, proof, rules, timing, weights
 from bench.cell import RunningCell
 from bench.data import chestxray, png
 from bench.errors import Unsupported
@@ -32,6 +32,10 @@ class TrainingCell(RunningCell):
         self.before_last = None
         # The logits of the first held-out batch, of the first evaluation and of the last one.
         self.evaluations = []
+        # [(logits, labels)] of each batch of the last evaluation of the test part.
+        self.evaluated = []
+        # The feed, and the state of the random numbers before its first batch.
+        self.feed = self.order = None
         # Seconds that the loop had waited for batches at the end of the last window; None for a feed that makes them before.
         self.waited = None
 
@@ -109,11 +113,20 @@ class TrainingCell(RunningCell):
         if all(result.quantity != "updates" for result in results):
             reason = "%s's optimiser of this workload keeps no count of its steps" % o.framework
             self.emit("left-out", what=rules.COUNT_OF_UPDATES, reason=reason)
+        results += self.took(adapter)
         whole = self.group.whole(adapter)
         if self.before_last is None:
             results.append(proof.goes_on(o.workload, whole, o.devices))
         more = proof.computes(o.workload, whole, o.precision, o.devices, self.gradients or None, self.evaluations)
         return results + self.learned() + more
+
+    def took(self, adapter):
+        """Check the items of the last step and of the last evaluation, before other parameters are loaded."""
+        if self.declared["data"] == rules.RANDOM_IMAGES:
+            return []
+        trained = items.check(self.feed, adapter, self.loop, self.order, self.batch)
+        o, seen = self.options, self.evaluated
+        return trained + items.evaluated(o.workload, self.feed, adapter, o.precision, self.batch, seen)
 
     def keep_before_last(self, training, last):
         """Keep the numbers before the last window: its movement spares the check of the measured adapter a step."""
@@ -140,6 +153,7 @@ class TrainingCell(RunningCell):
         return drawn
 
     def measure(self, framework, training, feed, random):
+        self.feed, self.order = feed, random.get_state()
         batches = feed.batches(training, self.batch, random)
         if self.waited is not None:
             batches = Waited(batches)
@@ -236,11 +250,12 @@ class TrainingCell(RunningCell):
             training.share_statistics()
             batches = feed.validation if split == "validation" else feed.held_out
             own = [(training.predict(x)[: len(y)], y) for x, y in batches(training, self.batch)]
-            pairs = [pair for part in self.group.gather(own) for pair in part]
+            pairs = items.in_file_order(self.group.gather(own))
         if not pairs:
             return
         if split == "test":
             self.evaluations = self.evaluations[:1] + [np.array(pairs[0][0], dtype=np.float32)]
+            self.evaluated = pairs
         if self.workload.FINDINGS:
             labels, logits = np.concatenate([y for _, y in pairs]), np.concatenate([logits for logits, _ in pairs])
             aucs, mean = auc.of_classes(labels, logits)

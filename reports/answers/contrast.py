@@ -17,8 +17,9 @@ import numpy as np
 from reports.data.groups import left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
 from reports.wording import between, bound, number, percent, plural
-from runner.results import facts, statistics, steadiness
+from runner.results import statistics, steadiness
 from runner.results.cells import resume_command, step_of
+from runner.results.on_disk import roles
 from runner.results.rank.blocks import Blocks, moderated
 from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, in_blocks, within
 from runner.results.statistics import Estimate
@@ -35,8 +36,8 @@ METHOD = (
 _NO_REPEATS = f"more than {MOST_ADVISED} repeats would be needed: a quieter machine or a wider --margin tells sooner"
 
 # The conditions that may change between two measurements of a cell, as its row and its run recorded them.
-_OF_CELL = tuple(name for name in facts.with_role("choice", "state") if name != "environment_json")
-_OF_HOST = facts.with_role("choice", "state", of=facts.HOST_ROLES)
+_OF_CELL = tuple(name for name in roles.with_role("choice", "state") if name != "environment_json")
+_OF_HOST = roles.with_role("choice", "state", of=roles.HOST_ROLES)
 
 
 def _recorded(cell: MeasuredCell) -> dict[str, object]:
@@ -44,8 +45,8 @@ def _recorded(cell: MeasuredCell) -> dict[str, object]:
 
     The GPUs are all of its model that its run could use: which of them a repeat got is chance.
     """
-    own = {facts.WORDS.get(name, name): cell.row.get(name) for name in _OF_CELL}
-    host = {facts.WORDS.get(name, name): cell.host.get(name) for name in _OF_HOST}
+    own = {roles.WORDS.get(name, name): cell.row.get(name) for name in _OF_CELL}
+    host = {roles.WORDS.get(name, name): cell.host.get(name) for name in _OF_HOST}
     return (
         own | host | {"GPU": ", ".join(cell.gpus)} | {f"setting {name}": value for name, value in cell.settings.items()}
     )

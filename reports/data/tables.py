@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -32,7 +32,7 @@ from reports.data.model import (
 )
 from reports.specifications import caveats, specification
 from reports.wording import gpu_name
-from runner.results.cells import StoredCell, StoredRepeat, device_proof, foreign_processes, middle, stored_cells
+from runner.results.cells import Key, StoredCell, StoredRepeat, device_proof, foreign_processes, middle, stored_cells
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
 from runner.results.store import RunStore, StoreError, manifests_of, read
 
@@ -133,6 +133,8 @@ def _cell(
     repeats = tuple(_repeat(repeat, place, parts) for repeat, place in zip(stored.repeats, places, strict=True))
     short = any(row["short"] for row in rows)
     metric = specification(stored.key.workload).get("metric") or {}
+    held = _parity([checks.get(place, ()) for place in places])
+    noted = caveats(stored.framework, stored.key.workload, stored.key.device_kind, stored.mode)
     return MeasuredCell(
         anchor="",
         label=stored.image,
@@ -153,14 +155,14 @@ def _cell(
         first_step_seconds=stored.first_step_seconds,
         phases={name: seconds for name in PHASES if (seconds := middle(rows, seconds_column(name))) is not None},
         costs={**_costs(rows), **curves.waiting([repeat for repeat in repeats if len(repeat.steady_step_seconds)])},
-        caveats=caveats(stored.framework, stored.key.workload, stored.key.device_kind, stored.mode),
+        caveats=(*noted, *_losses_not_compared(stored.key, {row.quantity for row in held})),
         compiled_repeats=sum((row.get("jit_cache_grew_bytes") or 0) > 0 for row in rows),
         device_proof=device_proof(rows),
         foreign_processes=foreign_processes(rows),
         throttled=_throttled(rows),
         score=_score(repeats, str(metric.get("name") or "")),
         parity_passed=stored.parity_passed,
-        parity=_parity([checks.get(place, ()) for place in places]),
+        parity=held,
         short=short,
         total_seconds=None if short or stored.status != "ok" else _total(repeats),
         environment=stored.environment,
@@ -179,6 +181,14 @@ def _gpus(stored: StoredCell, manifest: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     devices = (entry for entry in manifest.get("devices") or () if isinstance(entry, dict))
     return tuple(sorted(str(entry.get("uuid")) for entry in devices if entry.get("model") == stored.key.device_model))
+
+
+def _losses_not_compared(key: Key, checked: Collection[str]) -> Iterator[str]:
+    """A sentence about a cell that trained, where its losses were not held against the reference's; `checked` are its quantities."""
+    if "moved" in checked and "learning" not in checked:
+        several = f"on {key.devices} devices" if key.devices > 1 else "with this batch, seed and precision"
+        where = "on real data" if key.data_source == "files" else several
+        yield f"Its losses were not compared with the reference's: none are stored of training {where}."
 
 
 def _costs(rows: Sequence[Row]) -> Mapping[str, float]:

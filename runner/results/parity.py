@@ -33,6 +33,14 @@ QUANTITIES: dict[str, tuple[str, str]] = {
     "landing": ("mean movement under dropout", "in three steps, along the reference's mean over masks"),
     "dropout": ("spread under dropout", "distance from the mean movement, against the reference's over masks"),
     "learning": ("learning curve", "the losses of training, in deviations from the reference's"),
+    "items": (
+        "items of training",
+        "numbers of the last batch that are another item's; the test part's share in training",
+    ),
+    "evaluated": (
+        "items of the evaluation",
+        "those that are missing or mixed up; the logits of some, by the trained parameters",
+    ),
 }
 
 # A cell's own bound is printed and read again, so it is the reference's to the last digit. A larger one is another reference's.
@@ -145,6 +153,9 @@ def allowed(row: Mapping[str, Any], cell: Checked, steps: int) -> float | None:
     fixed = {"moved": _MOVED, "decay": _DECAY, "learning": _LEARNING, "updates": 0.5 / max(1, steps)}
     if quantity in fixed:
         return fixed[quantity]
+    if quantity in rules.TAKEN:
+        taken: Bounds = rules.taken(cell.precision)
+        return taken.get((quantity, tensor))
     if quantity == "prediction":
         return own.get((quantity, tensor), own.get(("logits", tensor)))
     if quantity == "landing":
@@ -211,6 +222,8 @@ def _due_tensors(variant: str, cell: Checked, owed: Iterable[tuple[str, str]]) -
     """The (phase, quantity, tensor) of every check that the reference of a network has bounds for."""
     tensors: dict[str, set[str]] = {"prediction": {"logits"}, "updates": {"optimiser"}, "learning": {"worst", "mean"}}
     for quantity, tensor in bounds(cell.workload, cell.precision, variant, cell.devices):
+        tensors.setdefault(quantity, set()).add(tensor)
+    for quantity, tensor in rules.taken(cell.precision):
         tensors.setdefault(quantity, set()).add(tensor)
     tensors["moved"] = {*tensors.get("parameter", ()), *_MOVED_TOGETHER}
     return {(phase, quantity, tensor) for phase, quantity in owed for tensor in tensors.get(quantity, ())}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.results import facts as recorded
+from runner.results.on_disk import roles
 from runner.verify.references.facts import DifferentFact, Facts
 from runner.verify.references.saved import Reference, SavedCell
 
@@ -25,7 +25,7 @@ IDENTITY = (
 )
 
 # Choices of the user, such as a version. They may explain a gap, so a gap is then not comparable instead of slow or fast.
-CHOICES = (*recorded.with_role("choice"), *recorded.with_role("choice", of=recorded.HOST_ROLES))
+CHOICES = (*roles.with_role("choice"), *roles.with_role("choice", of=roles.HOST_ROLES))
 # Of the state of the installation, those that references keep.
 STATES = ("python_version", "cpu_count")
 # The same, in the host's entry of the GPU.

@@ -66,7 +66,11 @@ class Facts(BaseModel):
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out the fields that older references lack where they are empty: those references keep their digests."""
         fields: dict[str, Any] = dump(self)
-        return {name: value for name, value in fields.items() if value or name not in ("scaling", "code_sha256", "data_sha256")}
+        return {
+            name: value
+            for name, value in fields.items()
+            if value or name not in ("scaling", "code_sha256", "data_sha256")
+        }
 
     @property
     def name(self) -> str:

@@ -4,9 +4,13 @@ import numpy as np
 
 
 class Mixin:
-    """STEPS: how many steps a cell must take before the mistake begins to show."""
+    """STEPS: how many steps a cell must take before the mistake begins to show.
+
+    PLANTED: (object, attribute, value) of each thing beside the adapter that is another one while the cell runs.
+    """
 
     STEPS = 0
+    PLANTED = ()
 
 
 class StaleBatch(Mixin):

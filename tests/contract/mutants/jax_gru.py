@@ -7,7 +7,7 @@ import optax
 from flax import nnx
 
 from bench.frameworks.jax import gru_imdb
-from tests.contract.mutants import anywhere
+from tests.contract.mutants import anywhere, wrong_items
 from tests.contract.mutants.registry import Planted
 
 gru = Planted("jax", "gru-imdb")
@@ -15,6 +15,7 @@ Training = gru_imdb.Training
 # The length of the only tensor with so many rows: the embedding.
 WORDS = 30000
 gru.of_any_framework(Training, anywhere.EVERYWHERE)
+gru.of_any_framework(Training, wrong_items.EVERYWHERE)
 
 
 class WithIds(Training):

@@ -4,6 +4,7 @@
 of preset quick that measures a few steps only, and ends with the first phase that refuses. NAME is a class or a workload.
 """
 
+import contextlib
 import functools
 import json
 import math
@@ -11,6 +12,7 @@ import os
 import sys
 import time
 import traceback
+from unittest import mock
 
 from bench import contract, data, rules
 from bench.__main__ import parser
@@ -78,7 +80,10 @@ def verdict(mutant):
     contract.load_adapter = lambda framework, workload: mutant.adapter
     refused = []
     try:
-        short_cell(parser().parse_args(words), emitter, mutant.steps).run()
+        with contextlib.ExitStack() as planted:
+            for what in getattr(mutant.adapter, "PLANTED", ()):
+                planted.enter_context(mock.patch.object(*what))
+            short_cell(parser().parse_args(words), emitter, mutant.steps).run()
     except RefusedError:
         pass
     except BenchError as error:

@@ -41,6 +41,7 @@ image, on a CPU at fp32. The table says what refused it. The mutants are the cla
 - The report calls `landing` the mean movement under dropout, and `dropout` the spread under dropout. "First step", "at rest" and
   "digits" are parts of `landing` that no mask can change (`bench/dropout.py`).
 
+Mistakes of a feed, or of a data module, are planted in the bench beside the adapter.
 A mistake that begins after some steps, or is made only where dropout is on, shows after the measurement: the proof refuses it.
 
 ## What was run

@@ -5,13 +5,14 @@ import tensorflow as tf
 from keras import layers
 
 from bench.frameworks.tensorflow import gru_imdb
-from tests.contract.mutants import anywhere
+from tests.contract.mutants import anywhere, wrong_items
 from tests.contract.mutants.registry import Planted
 from tests.contract.mutants.tensorflow_cnn import with_optimizer
 
 gru = Planted("tensorflow", "gru-imdb")
 Training = gru_imdb.Training
 gru.of_any_framework(Training, anywhere.EVERYWHERE)
+gru.of_any_framework(Training, wrong_items.EVERYWHERE)
 
 
 class WithNetwork(Training):

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.frameworks.torch import cnn_cifar10
-from tests.contract.mutants import anywhere
+from tests.contract.mutants import anywhere, wrong_items
 from tests.contract.mutants.omissions import StepLeftOut, without_one
 from tests.contract.mutants.registry import Planted
 from tests.contract.mutants.torch_adam import InHalf, give
@@ -14,6 +14,7 @@ from tests.contract.mutants.torch_adam import InHalf, give
 cnn = Planted("torch", "cnn-cifar10")
 Training = cnn_cifar10.Training
 cnn.of_any_framework(Training, anywhere.EVERYWHERE)
+cnn.of_any_framework(Training, wrong_items.EVERYWHERE)
 cnn.of_any_framework(
     Training, (("measured object", anywhere.EverySecondStepAfterTheTenth), ("data", anywhere.HalfOfTheBatch))
 )

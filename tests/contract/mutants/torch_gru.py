@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.frameworks.torch import gru_imdb
-from tests.contract.mutants import anywhere, torch_adam
+from tests.contract.mutants import anywhere, torch_adam, wrong_items
 from tests.contract.mutants.omissions import StepLeftOut, without_one
 from tests.contract.mutants.registry import Planted
 from tests.contract.mutants.torch_adam import InHalf, planted
@@ -12,6 +12,8 @@ from tests.contract.mutants.torch_adam import InHalf, planted
 gru = Planted("torch", "gru-imdb")
 Training = gru_imdb.Training
 gru.of_any_framework(Training, anywhere.EVERYWHERE)
+gru.of_any_framework(Training, wrong_items.EVERYWHERE)
+gru.of_any_framework(Training, wrong_items.ONCE)
 gru.of_any_framework(
     Training,
     (
@@ -24,13 +26,18 @@ gru.of_any_framework(
 )
 
 
-@gru.mistake(
-    "evaluation",
-    not_caught="The copy is not the one of the first evaluation, and where the prediction is checked it is what was loaded.",
-    steps=20,
-)
-class CopyOfTheTenthStepEvaluated(Training):
-    """The evaluation computes with a copy of the weights, which is renewed at every tenth step and where weights are loaded."""
+@gru.mistake("measured object")
+class MoreThreadsThanGiven(Training):
+    """The adapter computes with one thread more than the cell was given."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        torch.set_num_threads(setup.threads + 1)
+
+
+@gru.mistake("evaluation", steps=20)
+class CopyOfTheFiftiethStepEvaluated(Training):
+    """The evaluation computes with a copy of the weights, which is renewed at every fiftieth step and where weights are loaded."""
 
     def load(self, parameters):
         super().load(parameters)
@@ -43,7 +50,7 @@ class CopyOfTheTenthStepEvaluated(Training):
     def step(self, x, y):
         loss = super().step(x, y)
         self.taken += 1
-        if self.taken % 10 == 0:
+        if self.taken % 50 == 0:
             self.renew()
         return loss
 

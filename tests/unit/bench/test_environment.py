@@ -1,10 +1,15 @@
-"""What a program says of its own memory."""
+"""A program's own memory, and the settings that its framework tells."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from bench import environment
+from bench.errors import BenchError
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -25,3 +30,10 @@ def test_a_small_program_started_by_a_large_one_tells_its_own_peak() -> None:
     small, large = (int(line) for line in found.stdout.split())
     assert 5_000_000 < small < 200_000_000
     assert 300_000_000 < large < 390_000_000
+
+
+def test_threads_that_are_others_after_the_measurement_than_before_the_build_are_refused() -> None:
+    told = {"threads": 1, "threads_asked": 1, "layout": "NCHW"}
+    environment.refuse_other_threads(told, {"threads": 1, "layout": "NHWC"})
+    with pytest.raises(BenchError, match="'threads' was 1 before the network was built and is 2 after the measurement"):
+        environment.refuse_other_threads(told, {"threads": 2, "layout": "NCHW"})

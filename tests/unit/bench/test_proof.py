@@ -178,9 +178,9 @@ def test_an_adapter_that_computes_the_specification_passes_and_every_quantity_th
 ) -> None:
     results = prove(Reference())
     assert failed(results) == set()
-    # The losses are compared by the cell, which has them.
-    due = [quantity for phase, quantity in rules.due(WORKLOAD, "quick") if phase == "proof" and quantity != "learning"]
-    assert {result.quantity for result in results} == set(due)
+    # The losses and the items are compared by the cell, which has them.
+    due = {quantity for phase, quantity in rules.due(WORKLOAD, "quick") if phase == "proof"}
+    assert {result.quantity for result in results} == due - {"learning", *rules.TAKEN}
     more = {proof.LAST_STEPS, proof.EVALUATION}
     tensors = {spec.name for spec in SPECIFICATION.PARAMETERS}
     assert {r.tensor for r in results if r.quantity == "moved"} == tensors | more

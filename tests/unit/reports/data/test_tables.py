@@ -192,6 +192,25 @@ def test_parity_tells_what_was_checked_on_the_measured_adapter_and_nothing_of_ol
     assert by_quantity(data, "jax")["logits"].phase == ""
 
 
+def test_a_cell_whose_losses_were_not_compared_says_so_beside_its_figure(tmp_path: Path) -> None:
+    entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+
+    def noted(name: str, checked: list[dict[str, Any]], **columns: Any) -> list[str]:
+        folder = synthetic.make_run(tmp_path / name)
+        rows = synthetic.ended(entry, 1, 40)
+        rows["cells"][0].update(columns)
+        stored.write_repeat(folder, entry["id"], 1, {**rows, "parity": checked})
+        return [words for words in cell(load(folder), "torch", "cnn-cifar10").caveats if "losses" in words]
+
+    due = synthetic.due_rows("cnn-cifar10")
+    left = [row for row in due if row["quantity"] != "learning"]
+    ends = {"with this batch, seed and precision.": {}, "on real data.": {"data_source": "files"}}
+    for at, (end, columns) in enumerate(ends.items()):
+        (words,) = noted(f"run{at}", left, **columns)
+        assert words.endswith(end)
+    assert noted("compared", due) == noted("older", synthetic.ended(entry, 1, 40)["parity"]) == []
+
+
 def test_accuracy_is_the_last_test_metric_of_each_repeat(tmp_path: Path) -> None:
     torch = cell(load(synthetic.make_run(tmp_path / "run", repeats=3)), "torch", "cnn-cifar10")
     assert torch.score is not None

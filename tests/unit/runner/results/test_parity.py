@@ -127,3 +127,23 @@ def test_the_names_of_what_an_older_bench_held_to_have_moved_are_known_and_count
     assert parity.incomplete(rows("moved", [*TENSORS, *older], "proof"), CNN, 10, []) is None
     assert "did not check moved" in str(parity.incomplete(rows("moved", [*TENSORS, *older[:1]], "proof"), CNN, 10, []))
     assert "2 times" in str(parity.incomplete(rows("moved", [*TENSORS, *newer, *older], "proof"), CNN, 10, []))
+
+
+def test_the_items_that_a_cell_took_are_held_to_the_bounds_of_the_bench_and_all_are_due() -> None:
+    def bound(quantity: str, tensor: str, cell: Checked = CNN) -> float | None:
+        return parity.allowed({"quantity": quantity, "tensor": tensor, "variant": ""}, cell, 1)
+
+    for (quantity, tensor), expected in rules.taken("fp32").items():
+        assert bound(quantity, tensor) == expected
+        lacking = rows(
+            quantity, [other for key, other in rules.taken("fp32") if key == quantity and other != tensor], "proof"
+        )
+        assert f"did not check {quantity} {tensor}" in str(parity.incomplete(lacking, CNN, 10, []))
+    half = Checked("cnn-cifar10", "amp-bf16", "quick", 1)
+    assert bound("evaluated", "logits", half) == rules.LOGITS_OF_EVALUATION["amp-bf16"]
+    assert bound("items", "logits") is None
+
+
+def test_random_tensors_have_no_items_to_count() -> None:
+    owed = {name: rules.due(name, "quick") for name in ("densenet121-chestxray", "densenet121-synthetic")}
+    assert {*owed["densenet121-chestxray"]} - {*owed["densenet121-synthetic"]} == {("proof", q) for q in rules.TAKEN}

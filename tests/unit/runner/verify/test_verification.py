@@ -417,7 +417,8 @@ def test_what_was_checked_on_the_measured_adapter_is_named(tmp_path: Path) -> No
     rows = synthetic.ended(entry, 1, 40)
     stored.write_repeat(run, entry["id"], 1, {**rows, "parity": synthetic.due_rows("cnn-cifar10")})
     found = assess([run], [])
-    assert torch_cnn(found).proved == ("moved", "updates", "learning", "prediction", "landing", "dropout")
+    checked = ("moved", "updates", "learning", "prediction", "landing", "dropout", "items", "evaluated")
+    assert torch_cnn(found).proved == checked
     line = "that of torch cnn-cifar10 fp32 passed: training moved every tensor, the optimiser's count of its steps, learning curve, "
     assert sum(line in told for told in verify_output.details(found)) == 1
     # What all cells of a group passed is said once, and what some passed beside it.

@@ -14,7 +14,7 @@ from bench import rules
 
 Role = Literal["identity", "choice", "state", "result", "provenance"]
 
-# Of the table `cells`, every column (runner/results/on_disk/schema.py).
+# Of the table `cells`, every column (schema.py).
 ROLES: Mapping[str, Role] = {
     **dict.fromkeys(
         ("cell_id", "image", "framework", "workload", "precision", "preset", "mode", "device_kind", "device_model", "devices",
