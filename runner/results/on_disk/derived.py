@@ -274,12 +274,15 @@ def table_of(table: str, rows: Sequence[Mapping[str, Any]], run_id: str, cell_id
     import pyarrow as pa
 
     schema = arrow_schema(table)
-    if unknown := {column for row in rows for column in row} - set(schema.names):
+    if unknown := set().union(*rows) - set(schema.names):
         raise ValueError(f"{table} has no column {sorted(unknown)}")
-    keys: dict[str, Any] = {"run_id": run_id, "cell_id": cell_id, "repeat": repeat}
-    if table == "cells":
-        keys["schema_version"] = SCHEMA_VERSION
-    return pa.Table.from_pylist([{**row, **keys} for row in rows], schema=schema)
+    keys = {"run_id": run_id, "cell_id": cell_id, "repeat": repeat, "schema_version": SCHEMA_VERSION}
+    columns = [
+        [keys[field.name]] * len(rows) if field.name in keys else [row.get(field.name) for row in rows]
+        for field in schema
+    ]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 @contextlib.contextmanager
