@@ -116,8 +116,9 @@ def _made(make: Callable[[Path], Made], folder: Path) -> Made | None:
 def document(run: store.RunStore) -> dict[str, Any]:
     """Every stored repeat with its median step time in seconds (None where nothing was measured)."""
     manifest = run.manifest()
-    stored = rows_of(store.read([run.folder], "cells").select(_COLUMNS))
-    samples = parts(store.read([run.folder], "samples"), ("stage", "cell_id", "repeat"))
+    tables = store.tables_of([run.folder], ("cells", "samples"))
+    stored = rows_of(tables["cells"].select(_COLUMNS))
+    samples = parts(tables["samples"], ("stage", "cell_id", "repeat"))
     medians = {
         (cell, repeat): float(np.median(floats(part, "seconds") / floats(part, "steps")))
         for (stage, cell, repeat), part in samples

@@ -20,7 +20,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,13 +103,13 @@ def mark_of(path: os.DirEntry[str] | Path) -> str:
     return f"{status.st_ino}.{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}"
 
 
-def read(folder: Path, run_id: str, table: str) -> pa.Table:
-    """A table of a run. Raises StoreError where there is none that this installation made of the parcels that lie there."""
+def read(folder: Path, run_id: str, tables: Iterable[str]) -> dict[str, pa.Table]:
+    """Some tables of a run, of one index. Raises StoreError where this installation made none of the parcels that lie there."""
     for place in _fullest_first(folder):
         with _locked(place, fcntl.LOCK_SH):
             index = read_index(place)
             if index is not None and index.run_id == run_id and not removed_or_changed(folder, index):
-                return _table(place, table, index)
+                return {table: _table(place, table, index) for table in tables}
     raise StoreError(
         f"{folder}: its tables were not made here from the parcels that it has; `runner report {folder}` makes them, or says why it cannot"
     )
