@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from runner.errors import naming
 from runner.kit.steps import CELL, KitStep
 from runner.results.parcel import ENDING
 
@@ -52,7 +53,7 @@ def size(out: Path) -> int:
 def write(path: Path, content: bytes) -> None:
     """Write a file aside and rename it: a reader sees all of it or none."""
     aside = path.with_name(f".{path.name}.part")
-    with open(aside, "wb") as file:
+    with naming(path), open(aside, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

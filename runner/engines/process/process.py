@@ -21,7 +21,7 @@ from bench import rules
 from runner import trees
 from runner.engines.ownership import is_dead, owner_of
 from runner.engines.slots import JIT_CACHE_BYTES, JIT_CACHE_FOLDER, LOG_TAIL_BYTES, Exit, Slot
-from runner.errors import EngineError
+from runner.errors import EngineError, system_fault
 from runner.paths import PROJECT, cache_folder
 
 KEEPER = Path(__file__).with_name("keeper.py")
@@ -116,7 +116,7 @@ def start_process(
     except OSError as error:
         os.close(write_end)
         trees.remove(scratch)
-        raise EngineError(f"a cell of {prepared.command[0]} could not be started: {error}") from error
+        raise EngineError(f"a cell of {prepared.command[0]} could not be started ({system_fault(error)})") from error
     finally:
         os.close(read_end)
     return LocalRunning(process, write_end, scratch)

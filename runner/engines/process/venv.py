@@ -25,6 +25,7 @@ from runner import known_messages, trees
 from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
+from runner.errors import naming, system_fault
 from runner.paths import cache_folder
 from runner.text import plural
 
@@ -86,7 +87,7 @@ class VenvEngine(Engine):
                 if not (folder / COMPLETE).exists():
                     _make(image, interpreter, folder, say)
         except OSError as error:
-            raise EngineError(f"{image.name}: {folder} could not be made: {error}") from error
+            raise EngineError(f"{image.name}: {folder} could not be made ({system_fault(error)})") from error
         return ReadyImage(image, f"sha256:{_key(image, interpreter)}", (str(folder / "bin" / "python"), "-m", "bench"))
 
     def start(
@@ -182,7 +183,8 @@ def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[s
     environment.install(image.lock_path)
     environment.build_sources()
     environment.finish()
-    (folder / COMPLETE).write_text(f"{_key(image, interpreter)}\n")
+    with naming(folder / COMPLETE):
+        (folder / COMPLETE).write_text(f"{_key(image, interpreter)}\n")
 
 
 class NewEnvironment:
@@ -207,7 +209,8 @@ class NewEnvironment:
         ]
         if tuple(int(part) for part in interpreter.version.split(".")[:2]) < OLD_PIP_BELOW:
             lock = folder / "pip.lock"
-            lock.write_text(f"{OLD_PIP}\n")
+            with naming(lock):
+                lock.write_text(f"{OLD_PIP}\n")
             old = [*self._pip, "--require-hashes", "-r", str(lock)]
             self._steps.must_succeed(old, f"{OLD_PIP} could not be installed")
 
@@ -244,7 +247,8 @@ class _Steps:
         self._name = name
         self._log = log
         self._last: deque[str] = deque(maxlen=_SHOWN_LINES)
-        log.write_bytes(b"")
+        with naming(log):
+            log.write_bytes(b"")
 
     def said(self, words: str) -> bool:
         """True if the words are among the last command's last lines."""
@@ -285,7 +289,7 @@ class _Steps:
         )
         assert process.stdout is not None
         try:
-            with self._log.open("a", encoding="utf-8") as log, process.stdout:
+            with naming(self._log), self._log.open("a", encoding="utf-8") as log, process.stdout:
                 for line in process.stdout:
                     log.write(line)
                     self._last.append(line.rstrip()[:500])
