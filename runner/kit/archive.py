@@ -164,6 +164,8 @@ class Archive:
     """An archive whose facts were checked, and whose files are those of its manifest."""
 
     path: Path
+    # Of the file, in bytes.
+    size: int
     sha256: str
     # Of facts.json, which the first start writes: all archives of one measurement have the same.
     facts_sha256: str
@@ -204,7 +206,7 @@ def read(path: Path) -> Archive:
     except UntrustedError as error:
         raise ArchiveError(f"{path}: {error}; copy it again from the machine that it was made on") from None
     facts_sha256 = hashlib.sha256(files["facts.json"]).hexdigest()
-    return Archive(path, hashlib.sha256(content).hexdigest(), facts_sha256, facts, steps)
+    return Archive(path, len(content), hashlib.sha256(content).hexdigest(), facts_sha256, facts, steps)
 
 
 def _steps(files: Mapping[str, bytes], facts: KitFacts) -> dict[PlannedStep, bytes]:

@@ -28,8 +28,12 @@ from runner.kit.refusal import refusal
 from runner.kit.steps import CELL, CHECK, EVENTS, PRESET, SEED, Device, cell_of
 from runner.plan.plan import Cell, Skip
 from runner.results import store
-from runner.results.parcel import Parcel, decode
+from runner.results.parcel import Parcel, decode, unpacked_bytes
 from runner.version import runner_version
+
+# The parcels of an archive unpack to so many times its size, together: those of a machine with sixteen GPUs to eleven times their own.
+# Every archive may have the least.
+_UNPACKS_TO, _LEAST_UNPACKED_BYTES = 20, 32 << 20
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ def _write(archive: Archive, cells: Mapping[PlannedStep, Cell], run: store.RunSt
     dropped: list[str] = []
     events: list[tuple[str, float]] = []
     sums: list[Mapping[str, tuple[float, float]]] = []
+    left = _LEAST_UNPACKED_BYTES + _UNPACKS_TO * archive.size
     for step, content in archive.steps.items():
         try:
             if step.kind != CELL:
@@ -127,6 +132,9 @@ def _write(archive: Archive, cells: Mapping[PlannedStep, Cell], run: store.RunSt
                 outcomes.append(_outcome(step, end))
                 events += _events(step, end)
                 continue
+            if (size := unpacked_bytes(content)) > left:
+                raise ArchiveError(f"it unpacks to {size} bytes, and no kit's archive of its size has so many")
+            left -= size
             parcel = decode(content, step.step.name)
             _check_parcel(archive, step, cells[step], parcel)
         except UserError as error:

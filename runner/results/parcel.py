@@ -198,12 +198,17 @@ def _line(lines: io.BytesIO, name: str | int, most: int) -> bytes:
     return line
 
 
+def unpacked_bytes(content: bytes) -> int:
+    """How many bytes a parcel unpacks to, as its end says. `decode` refuses one that unpacks to more before it does so."""
+    return int.from_bytes(content[-4:], "little")
+
+
 def _unpacked(content: bytes, name: str) -> bytes:
-    """The lines in a gzip file of one member. It is never unpacked beyond the most that a parcel holds."""
+    """The lines in a gzip file of one member. It is never unpacked beyond the most that a parcel holds, or what its end says."""
     wrong = "it is damaged"
     try:
         unzip = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-        data = unzip.decompress(content, MOST_UNPACKED_BYTES + 1)
+        data = unzip.decompress(content, min(MOST_UNPACKED_BYTES, unpacked_bytes(content)) + 1)
         if len(data) > MOST_UNPACKED_BYTES:
             wrong = "it unpacks to more than any that a runner writes"
         elif unzip.eof and not unzip.unused_data:

@@ -20,6 +20,7 @@ from runner.cli.import_ import lines
 from runner.cli.main import app
 from runner.engines.process import installed
 from runner.kit import archive as archives
+from runner.kit import imported
 from runner.kit.archive import ArchiveError, PlannedStep, read
 from runner.kit.imported import Imported, StepOutcome, import_archive
 from runner.kit.pack import packed
@@ -27,7 +28,7 @@ from runner.kit.steps import Device, KitStep, cell_of
 from runner.machine.devices import Gpu
 from runner.results import store
 from runner.results.cells import stored_cells
-from runner.results.parcel import Parcel, decode, encode
+from runner.results.parcel import Parcel, ParcelError, decode, encode, unpacked_bytes
 from runner.results.rows import by_repeat, rows_of
 from tests.fixtures.nodes import parcel_of
 
@@ -433,3 +434,26 @@ def test_a_ratio_that_is_infinite_is_none_and_what_is_kept_is_json(tmp_path: Pat
     assert imported.events == (("torch gru-imdb", 1.0),)
     kept = (imported.run.folder / "kit.json").read_text()
     assert json.loads(kept, parse_constant=pytest.fail)["events"] == [["torch gru-imdb", 1.0]]
+
+
+def test_a_small_archive_costs_little_however_its_parcels_are_packed(tmp_path: Path) -> None:
+    """Nine kilobytes held two hundred thousand windows and rows for each of many repeats: each took gigabytes or half a minute."""
+    repeats = range(1, 9)
+    facts = FACTS | {"planned": [FACTS["planned"][0] | {"repeat": repeat} for repeat in repeats]}
+    line = b'{"name":"loss","split":"train","step":1,"seconds":0.5,"value":0.5,"event":"metric","t":6.0,"v":1}\n'
+    large = replace(PARCEL, tape=(*PARCEL.tape[:3], *[(200.0, line)] * 20_000), telemetry=(ROW,) * 60_000)
+    steps = {NAME.replace(".r1.", f".r{repeat}."): encode(replace(large, repeat=repeat)) for repeat in repeats}
+    archive = read(write(tmp_path / "kit.tar.gz", packed({"facts.json": json.dumps(facts).encode()} | steps)))
+    each = unpacked_bytes(steps[NAME])
+    assert each > 100 * archive.size
+    assert each == len(gzip.decompress(steps[NAME]))
+    most = imported._LEAST_UNPACKED_BYTES + imported._UNPACKS_TO * archive.size
+    assert most < 8 * each
+    made = import_archive(archive, tmp_path / "runs")
+    assert len(made.outcomes) == most // each
+    assert len(made.dropped) == 8 - most // each
+    assert f"it unpacks to {each} bytes, and no kit's archive of its size has so many" in made.dropped[0]
+    # What is refused is not unpacked, and a parcel that says less than it has is damaged.
+    lying = steps[NAME][:-4] + (1000).to_bytes(4, "little")
+    with pytest.raises(ParcelError, match="it is damaged"):
+        decode(lying, "x")
