@@ -90,7 +90,8 @@ def ended_well(ended: Mapping[tuple[str, int], str]) -> str:
 def go_on_with(run: store.RunStore) -> str:
     """The command that goes on with a run."""
     usual = run.folder.parent.resolve() == Path(USUAL_OUT).resolve()
-    return resume_command(run.run_id, USUAL_OUT if usual else str(run.folder.parent))
+    # A person may have given its folder another name.
+    return resume_command(run.folder.name, USUAL_OUT if usual else str(run.folder.parent))
 
 
 def _over(minutes: float, measured: int) -> str:

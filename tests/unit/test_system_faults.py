@@ -41,10 +41,12 @@ def writes(tree: ast.AST, named: bool = False) -> Iterator[ast.Call]:
 
 
 def is_write(call: ast.Call) -> bool:
+    if getattr(call.func, "attr", getattr(call.func, "id", "")) not in ("open", "write_text", "write_bytes"):
+        return False
     called = ast.unparse(call.func)
     if called.endswith((".write_text", ".write_bytes")):
         return not called.startswith(("store.", "whole."))
-    if called.split(".")[-1] != "open" or called in ("os.open", "tarfile.open"):
+    if called in ("os.open", "tarfile.open"):
         return False
     modes = [arg.value for arg in [*call.args, *(key.value for key in call.keywords)] if isinstance(arg, ast.Constant)]
     return any(isinstance(mode, str) and len(mode) < 4 and {*mode} & {*"wax+"} for mode in modes)
@@ -53,7 +55,9 @@ def is_write(call: ast.Call) -> bool:
 def test_every_write_to_a_file_names_the_file_in_its_fault() -> None:
     found = {}
     for path in sorted([*(PROJECT / "runner").rglob("*.py"), *(PROJECT / "reports").rglob("*.py")]):
-        calls = [f"{call.lineno}: {ast.unparse(call)[:80]}" for call in writes(ast.parse(path.read_text()))]
+        text = path.read_text()
+        tree = ast.parse(text) if "open(" in text or ".write_" in text else ast.Module([], [])
+        calls = [f"{call.lineno}: {ast.unparse(call)[:80]}" for call in writes(tree)]
         if calls:
             found[path.relative_to(PROJECT).as_posix()] = calls
     assert {path: calls for path, calls in found.items() if path not in _OTHERWISE} == {}
