@@ -5,9 +5,14 @@ A subclass says where it comes from, so that code between can catch it. A traceb
 
 from __future__ import annotations
 
+import contextlib
+import errno
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from pydantic import ValidationError
 
 
@@ -15,6 +20,28 @@ class UserError(Exception):
     """The fault, its place and the fix, in a sentence for the user."""
 
     exit_code = 2
+
+
+_FIXES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there") | dict.fromkeys(
+    (errno.EACCES, errno.EPERM, errno.EROFS), "make it yours, or name another"
+)
+
+
+@contextlib.contextmanager
+def naming(path: PathLike[str]) -> Iterator[None]:
+    """Within the block, an error of the system that names no file names this one. A write to a full disk names none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def system_fault(error: OSError) -> str:
+    """The file, the fault and the fix, where one is known, of an error of the system."""
+    where = f"{error.filename}: " if error.filename else ""
+    fix = f"; {_FIXES[error.errno]}" if error.errno in _FIXES else ""
+    return f"{where}{error.strerror or error}{fix}"
 
 
 class NothingBegunError(UserError):

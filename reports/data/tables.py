@@ -34,7 +34,7 @@ from reports.specifications import caveats, specification
 from reports.wording import gpu_name
 from runner.results.cells import Key, StoredCell, StoredRepeat, device_proof, foreign_processes, middle, stored_cells
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
-from runner.results.store import RunStore, StoreError, manifests_of, read
+from runner.results.store import RunStore, StoreError, manifests_of, no_rows, tables_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +51,9 @@ def load(folders: Sequence[Path], needed: Collection[str] = FRAMES) -> Tables:
     """
     # A folder that is named twice counts once.
     folders = list(dict.fromkeys(folders))
-    return build(manifests_of(folders), {name: read(folders if name in needed else [], name) for name in FRAMES})
+    # They are read together: between two reads a run may go on.
+    tables = tables_of(folders, [name for name in FRAMES if name in needed])
+    return build(manifests_of(folders), {name: no_rows(name) for name in FRAMES} | tables)
 
 
 def load_readable(folders: Sequence[Path], needed: Collection[str] = FRAMES) -> tuple[Tables, tuple[str, ...]]:

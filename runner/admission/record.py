@@ -12,7 +12,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from bench import rules
-from bench.protocol import MAX_LINE_BYTES, ProtocolError, parse
+from bench.protocol import EVENTS, MAX_LINE_BYTES, ProtocolError
+from runner.admission.event_lines import event_of
 from runner.machine.devices import same_gpus
 from runner.results import parity
 from runner.results.parcel import MAX_EVENTS, MAX_TOTAL_BYTES, MOST_METRICS
@@ -25,13 +26,6 @@ if TYPE_CHECKING:
 # A profile is a table for a person; the bench prints some forty rows of it.
 _MAX_PROFILE_ROWS = 200
 
-_MAX_INT32 = 2**31 - 1
-# Event -> its fields whose columns are that narrow.
-_INT32 = {"sample": ("index", "steps"), "operation": ("buffers", "index"), "profile": ("steps",)}
-
-# Every event has these fields beside its own.
-_ENVELOPE = ("event", "t", "v")
-
 # Event -> the table that it is a row of, and its fields whose columns have another name.
 _ROWS: dict[str, tuple[str, dict[str, str]]] = {
     "sample": ("samples", {"begin": "begin_seconds"}),
@@ -41,6 +35,8 @@ _ROWS: dict[str, tuple[str, dict[str, str]]] = {
     "metric": ("metrics", {"seconds": "train_seconds"}),
     "parity": ("parity", {}),
 }
+# Event -> (its own fields, their columns).
+_FIELDS = {kind: [(name, renamed.get(name, name)) for name in EVENTS[kind]] for kind, (_, renamed) in _ROWS.items()}
 
 # Event -> its fields that the cell's own row has, and their columns.
 _COLUMNS: dict[str, dict[str, str]] = {
@@ -57,7 +53,7 @@ class Recorder:
 
     def __init__(self, observe: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._observe = observe
-        self._pending = b""
+        self._pending = bytearray()
         self._bytes = 0
         self._count = 0
         # The first breach of the protocol.
@@ -91,20 +87,24 @@ class Recorder:
             return
         self._at = at
         self._bytes += len(chunk)
-        *lines, self._pending = (self._pending + chunk).split(b"\n")
-        for line in lines:
-            self._take(line)
-            if self.problem:
-                return
+        whole, end, rest = chunk.rpartition(b"\n")
+        if end:
+            for line in (bytes(self._pending) + whole).split(b"\n"):
+                self._take(line)
+                if self.problem:
+                    return
+            self._pending.clear()
+        # A line may come byte by byte: to copy all of it each time would take minutes.
+        self._pending += rest
         if len(self._pending) > MAX_LINE_BYTES:
-            self._take(self._pending)
+            self._take(bytes(self._pending))
         elif self._bytes > MAX_TOTAL_BYTES:
             self.problem = f"the cell printed more than {MAX_TOTAL_BYTES} bytes of events"
 
     def close(self) -> None:
         """The output has ended. A line without its end is torn."""
         if self._pending and not self.problem:
-            self.torn = str(ProtocolError("the last line is torn", self._pending))
+            self.torn = str(ProtocolError("the last line is torn", bytes(self._pending)))
 
     @property
     def ended_well(self) -> bool:
@@ -118,8 +118,7 @@ class Recorder:
                 raise ProtocolError(f"more than {MAX_EVENTS} events", line)
             if self.end is not None:
                 raise ProtocolError("a line after `end`", line)
-            event = parse(line)
-            _fits_store(event, line)
+            event = event_of(line)
             self._fits_earlier(event, line)
         except ProtocolError as error:
             self.problem = str(error)
@@ -130,17 +129,18 @@ class Recorder:
 
     def _fits_earlier(self, event: dict[str, Any], line: bytes) -> None:
         """Raise ProtocolError for what an earlier event of the cell rules out."""
-        if event["event"] == "data" and self.data is not None:
+        kind = event["event"]
+        if kind == "data" and self.data is not None:
             raise ProtocolError("a second `data`", line)
-        if event["event"] == "metric":
+        if kind == "metric":
             self._metrics.add(event["name"])
             if len(self._metrics) > MOST_METRICS:
                 raise ProtocolError(f"more than {MOST_METRICS} metrics", line)
-        if event["event"] == "sample":
+        if kind == "sample":
             if event["index"] in self._indexes:
                 raise ProtocolError(f"a second sample with index {event['index']}", line)
             self._indexes.add(event["index"])
-        if event["event"] == "operation":
+        if kind == "operation":
             window = tuple(event[name] for name in ("operation", "direction", "size", "index"))
             if window in self._operations:
                 raise ProtocolError(f"a second operation of that size with index {event['index']}", line)
@@ -153,13 +153,12 @@ class Recorder:
         if self._at is not None:
             self.arrivals.note(event, self._at)
         if kind in _ROWS:
-            table, renamed = _ROWS[kind]
-            if table != "profile" or len(self.rows[table]) < _MAX_PROFILE_ROWS:
-                fields = {name: value for name, value in event.items() if name not in _ENVELOPE}
-                row = {renamed.get(name, name): value for name, value in fields.items()}
-                self.rows[table].append(row | (self._placed() if kind == "parity" else {}))
-        for field, column in _COLUMNS.get(kind, {}).items():
-            self.row[column] = event[field]
+            rows = self.rows[_ROWS[kind][0]]
+            if kind != "profile" or len(rows) < _MAX_PROFILE_ROWS:
+                row = {column: event[name] for name, column in _FIELDS[kind]}
+                rows.append(row | self._placed() if kind == "parity" else row)
+        if kind in _COLUMNS:
+            self.row |= {column: event[field] for field, column in _COLUMNS[kind].items()}
         if kind == "environment":
             self.environment = event
             self.row |= _environment_columns(event)
@@ -225,23 +224,6 @@ def _environment_columns(event: dict[str, Any]) -> dict[str, Any]:
         "environment_json": json.dumps(event, sort_keys=True),
         "started_unix": event["clock"]["unix_at_zero"],
     }
-
-
-def _fits_store(event: dict[str, Any], line: bytes) -> None:
-    """Raise ProtocolError for what the protocol's types let through and the store's columns cannot hold."""
-    # Half of a surrogate pair cannot be written as UTF-8. Only an escape can stand for one, and few lines have any.
-    if b"\\ud" in line.lower():
-        try:
-            json.dumps(event, ensure_ascii=False).encode("utf-8")
-        except UnicodeEncodeError:
-            raise ProtocolError("a string is not Unicode text", line) from None
-    for name in _INT32.get(event["event"], ()):
-        if event[name] > _MAX_INT32:
-            raise ProtocolError(f"{event['event']}.{name} is above 2**31", line)
-    # JSON's whole numbers have no limit; the columns are doubles.
-    for name, value in event.items():
-        if isinstance(value, int) and abs(value) >= 2**63:
-            event[name] = float(value)
 
 
 def wrong_device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> tuple[str, str] | None:

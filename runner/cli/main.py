@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from runner.cli.shared import PLAIN, LazyGroup
-from runner.errors import NothingBegunError, UserError
+from runner.errors import NothingBegunError, UserError, system_fault
 
 # In characters. If nothing can run, each combination has its reason.
 _LONGEST_ERROR = 20_000
@@ -96,9 +96,7 @@ class Commands(LazyGroup):
         except BrokenPipeError:
             raise
         except OSError as error:
-            # The code beside the file names the fix. This names the file at least.
-            sentence = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
-            _say(sentence)
+            _say(system_fault(error))
             raise typer.Exit(UserError.exit_code) from None
 
 

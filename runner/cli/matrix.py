@@ -16,7 +16,7 @@ import typer
 from runner.admission.renew import renew
 from runner.cli.report import Reporter, report_path, write_report, write_report_beside
 from runner.cli.shared import TextOrJson, flag_of, note, print_json, takes_options
-from runner.errors import NothingBegunError, UserError
+from runner.errors import NothingBegunError, UserError, system_fault
 from runner.results.store import RunStore, statuses
 from runner.run import begin, budget, progress
 from runner.run.begin import Prospect
@@ -113,7 +113,7 @@ def _measure(
         if as_json:
             print_json(summary.document(run))
     except OSError as error:
-        note(f"runner: {error}; what had ended before is kept, and --resume goes on from there")
+        note(f"runner: {system_fault(error)}; what had ended before is kept, and --resume goes on from there")
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         note(f"runner: interrupted; go on with: {summary.go_on_with(run)}")

@@ -10,6 +10,7 @@ import typer
 
 from reports.page import rosetta_stone as stone
 from runner.catalog.names import full_name
+from runner.results.store import write_bytes
 
 
 def rosetta(
@@ -23,5 +24,5 @@ def rosetta(
         return stone.terminal(workload, frameworks)
     if html is None:
         return typer.echo(stone.plain(workload, frameworks))
-    html.write_text(stone.page(workload, frameworks), encoding="utf-8")
+    write_bytes(html, stone.page(workload, frameworks).encode())
     return typer.echo(str(html))

@@ -33,6 +33,7 @@ from runner.engines.process.venv import (
     missing_programs,
     trial_folder,
 )
+from runner.errors import naming, system_fault
 from runner.images.tried import WITHOUT_DRIVER, AdapterCheck, Outcome, Tried, adapter_sha256
 from runner.text import visible
 
@@ -136,13 +137,14 @@ def environment(image: Image, engine: TrialEngine, say: Callable[[str], None]) -
                 return prepared, marker.read_text().split()
             try:
                 left_out = _install(image, engine, prepared, interpreter, folder, say)
-                marker.write_text("\n".join(left_out))
+                with naming(marker):
+                    marker.write_text("\n".join(left_out))
             except BaseException:
                 # Nobody would take it up: the next try begins anew.
                 trees.remove(folder)
                 raise
     except OSError as error:
-        raise EngineError(f"{image.name}: {folder} could not be made: {error}") from error
+        raise EngineError(f"{image.name}: {folder} could not be made ({system_fault(error)})") from error
     return prepared, left_out
 
 
@@ -158,12 +160,14 @@ def _install(
     without, only, left_out = split_lock(image.lock_path.read_text(encoding="utf-8"))
     new = NewEnvironment(image, interpreter, folder, say)
     lock = folder / "part.lock"
-    lock.write_text(without, encoding="utf-8")
+    with naming(lock):
+        lock.write_text(without, encoding="utf-8")
     new.install(lock)
     new.build_sources()
     if left_out and imports(engine, prepared, image.frameworks, whole=False)[1]:
         say(f"{image.name}: a framework is not imported without NVIDIA's wheels, so they are installed")
-        lock.write_text(only, encoding="utf-8")
+        with naming(lock):
+            lock.write_text(only, encoding="utf-8")
         new.install(lock)
         left_out = []
     if not left_out:

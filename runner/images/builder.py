@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from runner import known_messages
 from runner.catalog.images import Image
-from runner.errors import EngineError
+from runner.errors import EngineError, naming
 from runner.images import pip_configuration
 from runner.images.docker_client import (
     DockerError,
@@ -358,8 +358,9 @@ class _Log:
         self.write(f"== {line}\n")
 
     def write(self, text: str) -> None:
-        self._file.write(text)
-        self._file.flush()
+        with naming(self._path):
+            self._file.write(text)
+            self._file.flush()
         for line in text.splitlines():
             if line.strip():
                 self._last.append(line.rstrip())

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import CatalogError, Image, read_pins
 from runner.catalog.workloads import adapters, load_workloads
+from runner.errors import naming
 from runner.images.documents import documents
 from runner.images.recipe import SharedLayer, build_arguments, shared_layers
 from runner.images.tried import PAGE, offered, page_text
@@ -171,7 +172,8 @@ def write(images: Iterable[Image]) -> list[Path]:
     """Write the files that are kept in the repository; returns those that changed."""
     changed = _out_of_step(list(images))
     for path, text in changed.items():
-        path.write_text(text, encoding="utf-8")
+        with naming(path):
+            path.write_text(text, encoding="utf-8")
     return list(changed)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from runner.catalog.images import BASES, CatalogError, Image, read_bases, read_pins, requirements_digest
-from runner.errors import UserError
+from runner.errors import UserError, naming
 from runner.images import lock_facts
 from runner.paths import find_program
 from runner.results import store
@@ -69,7 +69,8 @@ def resolve(
         *("--build-constraints", str(constraints)),
         *("--exclude-newer", day.isoformat(), *_site_options(), *options, str(requirements)),
     ]
-    constraints.write_text(_BUILD_CONSTRAINTS, encoding="utf-8")
+    with naming(constraints):
+        constraints.write_text(_BUILD_CONSTRAINTS, encoding="utf-8")
     try:
         ended = _run(command)
         if ended.returncode and image.extra_index:
@@ -98,7 +99,8 @@ def write_facts(image: Image, day: date, say: Callable[[str], None]) -> None:
 def weigh(image: Image, day: date, say: Callable[[str], None]) -> dict[str, int | None]:
     """Bytes that pip fetches for each pin of the image's locks; None if an index gives no size. Raises LockError."""
     pins = image.folder / "pins.part"
-    pins.write_text("".join(path.read_text(encoding="utf-8") for path in image.locks), encoding="utf-8")
+    with naming(pins):
+        pins.write_text("".join(path.read_text(encoding="utf-8") for path in image.locks), encoding="utf-8")
     try:
         resolved = resolve(image, pins, day, say, ("--no-deps", "--format", "pylock.toml"))
     finally:
@@ -119,7 +121,8 @@ def _write_lock(path: Path, text: str) -> None:
     """Write a lock whole, once it has been read back. Raises LockError."""
     aside = path.with_suffix(".part")
     try:
-        aside.write_text(text, encoding="utf-8")
+        with naming(aside):
+            aside.write_text(text, encoding="utf-8")
         read_pins(aside)
         aside.replace(path)
     except CatalogError as error:

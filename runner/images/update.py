@@ -21,6 +21,7 @@ from packaging.version import Version
 
 from runner import trees
 from runner.catalog.images import CatalogError, Image, load_catalog
+from runner.errors import naming
 from runner.images import lock_facts
 from runner.images.locking import LockError, make_lock, resolve
 
@@ -124,9 +125,10 @@ def make_folder(newer: Newer, day: date, say: Say) -> Image | None:
         return None
     try:
         shutil.copytree(neighbour.folder, folder, ignore=shutil.ignore_patterns(*_OF_THE_LOCK))
-        (folder / "requirements.in").write_text(requirements, encoding="utf-8")
         toml = folder / "image.toml"
-        toml.write_text(_new_toml(newer, toml.read_text(encoding="utf-8"), folder.name), encoding="utf-8")
+        with naming(folder):
+            (folder / "requirements.in").write_text(requirements, encoding="utf-8")
+            toml.write_text(_new_toml(newer, toml.read_text(encoding="utf-8"), folder.name), encoding="utf-8")
         image = load_catalog(folder.parent, locks=False)[folder.name]
         make_lock(image, day, say)
     except BaseException:
@@ -149,11 +151,13 @@ def renew(image: Image, day: date, say: Say) -> bool:
     if requirements == before:
         return False
     path = image.folder / "requirements.in"
-    path.write_text(requirements, encoding="utf-8")
+    with naming(path):
+        path.write_text(requirements, encoding="utf-8")
     try:
         make_lock(image, day, say)
     except BaseException:
-        path.write_text(before, encoding="utf-8")
+        with naming(path):
+            path.write_text(before, encoding="utf-8")
         raise
     return True
 
@@ -215,7 +219,8 @@ def _resolve(image: Image, lines: Iterable[str], day: date, say: Say, options: t
     """The resolution of these requirements: normalised name -> version. Raises LockError."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{image.name}.in"
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        with naming(path):
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         try:
             resolved = resolve(image, path, day, say, options)
         except LockError as error:

@@ -99,6 +99,8 @@ class Archive:
     """An archive whose facts were checked, and whose files are those of its manifest."""
 
     path: Path
+    # Of the file, in bytes.
+    size: int
     sha256: str
     # Of facts.json, which the first start writes: all archives of one measurement have the same.
     facts_sha256: str
@@ -143,7 +145,9 @@ def read(path: Path) -> Archive:
         why = f"{FACTS}: {first_problem(error)[:400]}" if isinstance(error, ValidationError) else error
         raise ArchiveError(f"{path}: {why}; copy it again from the machine that it was made on") from None
     digest, facts_digest = (hashlib.sha256(each).hexdigest() for each in (content, facts_content))
-    return Archive(path, digest, facts_digest, facts, {planned[name]: files[name] for name in sorted(files)})
+    return Archive(
+        path, len(content), digest, facts_digest, facts, {planned[name]: files[name] for name in sorted(files)}
+    )
 
 
 def _files(content: bytes) -> dict[str, bytes]:

@@ -26,10 +26,14 @@ from runner.kit.steps import PRESET, SEED, KitStep
 from runner.machine.devices import Machine
 from runner.plan.plan import Plan, not_planned
 from runner.results import store
-from runner.results.parcel import Parcel, ParcelError, decode
+from runner.results.parcel import Parcel, ParcelError, decode, unpacked_bytes
 from runner.run.begin import manifest_of
 
 _IMAGE = re.compile(r"host-[a-z0-9.-]{1,150}")
+
+# The parcels of an archive unpack to so many times its size, together: those of a machine with sixteen GPUs to eleven times their own.
+# Every archive may have the least.
+_UNPACKS_TO, _LEAST_UNPACKED_BYTES = 20, 32 << 20
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,12 @@ def _write(archive: Archive, run: store.RunStore) -> Imported:
     sums: list[Mapping[str, tuple[float, float]]] = []
     uuids = (facts.device_uuid,) if facts.device_uuid else ()
     boards = tuple(gpu.board for gpu in facts.gpus if gpu.uuid in uuids)
+    left = _LEAST_UNPACKED_BYTES + _UNPACKS_TO * archive.size
     for step, content in archive.steps.items():
+        if (size := unpacked_bytes(content)) > left:
+            dropped.append(f"{step.name}: it unpacks to {size} bytes, and no kit's archive of its size has so many")
+            continue
+        left -= size
         parcel, cell = _parcel_of(facts, step, content), step.cell
         if isinstance(parcel, str):
             dropped.append(f"{step.name}: {parcel[:400]}")

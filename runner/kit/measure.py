@@ -15,7 +15,7 @@ from pathlib import Path
 from bench import identity
 from runner.engines.base import ReadyImage
 from runner.engines.process import installed
-from runner.errors import UserError
+from runner.errors import UserError, system_fault
 from runner.kit import pack
 from runner.kit.agreement import sentence, total
 from runner.kit.command_line import parser, say
@@ -38,8 +38,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"kit.py: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"kit.py: {where}{error.strerror or error}; what had ended is kept, run it again", file=sys.stderr)
+        print(f"kit.py: {system_fault(error)}; what had ended is kept, run it again", file=sys.stderr)
         return 2
 
 

@@ -84,9 +84,9 @@ def out_of(manifest: Mapping[str, Any]) -> str:
     return str((options if isinstance(options, dict) else {}).get("out") or USUAL_OUT)
 
 
-def resume_command(run_id: str, out: str) -> str:
-    """The command that goes on with a run in this folder."""
-    command = f"runner matrix --resume {in_a_line(run_id, 200)}"
+def resume_command(name: str, out: str) -> str:
+    """The command that goes on with the run whose folder has this name, in the folder `out`."""
+    command = f"runner matrix --resume {shlex.quote(in_a_line(name, 200))}"
     return command if out == USUAL_OUT else f"{command} --out {shlex.quote(in_a_line(out, 1000))}"
 
 

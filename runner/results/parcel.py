@@ -62,6 +62,10 @@ _MOST_FOREIGN = 16
 # Characters that JSON writes as six. A piece that has one is written as base64, as one that is no UTF-8 is.
 _ACTS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
+# A piece up to its text. Its time is one that _piece takes.
+_WRITTEN = re.compile(rb'\{"at":((?:0|[1-9][0-9]{0,11})\.[0-9]{1,30}),"output":(?=")')
+_DECODER = json.JSONDecoder()
+
 # Why a runner ended a cell, or could not run it.
 ENDED_BY = (
     "time-limit", "hang", "disk", "wrong-device", "protocol", "engine", "gpu-lost", "node-lost",
@@ -164,13 +168,16 @@ def decode(content: bytes, name: str) -> Parcel:
         header = _header(document(_line(lines, "its header", _MOST_HEADER_BYTES), "its header"))
         _check_end(header)
         for number in itertools.count(2):
-            line = _line(lines, f"line {number}", _MOST_LINE_BYTES)
-            if not line or not isinstance(value := document(line, f"line {number}"), dict):
-                raise ValueError("log: it is missing")
-            if "log" in value:
-                log = _field("log", value["log"], _text(MOST_LOG))
-                break
-            tape.append(_piece(value))
+            line = _line(lines, number, _MOST_LINE_BYTES)
+            piece = _piece_as_written(line)
+            if piece is None:
+                if not line or not isinstance(value := document(line, f"line {number}"), dict):
+                    raise ValueError("log: it is missing")
+                if "log" in value:
+                    log = _field("log", value["log"], _text(MOST_LOG))
+                    break
+                piece = _piece(value)
+            tape.append(piece)
             if len(tape) > MOST_PIECES:
                 raise ValueError(f"tape: it has more than {MOST_PIECES} pieces")
         _check_tape(tape)
@@ -183,20 +190,25 @@ def decode(content: bytes, name: str) -> Parcel:
     return Parcel(**header, tape=tuple(tape), log=log, telemetry=telemetry)
 
 
-def _line(lines: io.BytesIO, name: str, most: int) -> bytes:
-    """The next line; empty after the last. Raises ValueError for one that is longer than a runner writes."""
+def _line(lines: io.BytesIO, name: str | int, most: int) -> bytes:
+    """The next line; empty after the last. Raises ValueError for one that is longer than a runner writes. `name`: of it, or its number."""
     line = lines.readline(most + 1)
     if len(line) > most:
-        raise ValueError(f"{name} has more than {most} bytes")
+        raise ValueError(f"{name if isinstance(name, str) else f'line {name}'} has more than {most} bytes")
     return line
 
 
+def unpacked_bytes(content: bytes) -> int:
+    """How many bytes a parcel unpacks to, as its end says. `decode` refuses one that unpacks to more before it does so."""
+    return int.from_bytes(content[-4:], "little")
+
+
 def _unpacked(content: bytes, name: str) -> bytes:
-    """The lines in a gzip file of one member. It is never unpacked beyond the most that a parcel holds."""
+    """The lines in a gzip file of one member. It is never unpacked beyond the most that a parcel holds, or what its end says."""
     wrong = "it is damaged"
     try:
         unzip = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-        data = unzip.decompress(content, MOST_UNPACKED_BYTES + 1)
+        data = unzip.decompress(content, min(MOST_UNPACKED_BYTES, unpacked_bytes(content)) + 1)
         if len(data) > MOST_UNPACKED_BYTES:
             wrong = "it unpacks to more than any that a runner writes"
         elif unzip.eof and not unzip.unused_data:
@@ -206,6 +218,19 @@ def _unpacked(content: bytes, name: str) -> bytes:
     except zlib.error as error:
         wrong = f"it is damaged, or no gzip file ({error})"
     raise ParcelError(f"{name} is no parcel: {wrong}")
+
+
+def _piece_as_written(line: bytes) -> tuple[float | None, bytes] | None:
+    """The piece in a line as `encode` writes one of text. None of any other line, which `_piece` takes or refuses: that takes longer."""
+    head = _WRITTEN.match(line)
+    if head is None:
+        return None
+    try:
+        text = line.decode("utf-8")
+        output, end = _DECODER.raw_decode(text, head.end())
+        return (float(head[1]), output.encode("utf-8")) if text[end:] == "}\n" else None
+    except ValueError:
+        return None
 
 
 def _piece(value: Mapping[str, Any]) -> tuple[float | None, bytes]:

@@ -144,24 +144,37 @@ def manifests_of(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def read(folders: Iterable[Path], table: str) -> pa.Table:
-    """One table of some runs with the columns of TABLES. Raises StoreError where this installation did not make it of the run's parcels."""
+    """One table of some runs, as tables_of has it. Raises StoreError."""
+    return tables_of(folders, (table,))[table]
+
+
+def tables_of(folders: Iterable[Path], names: Sequence[str]) -> dict[str, pa.Table]:
+    """Some tables of some runs with the columns of TABLES. A repeat that ends meanwhile is in all tables of its run, or in none.
+
+    Raises StoreError where this installation did not make them of the run's parcels.
+    """
     import pyarrow as pa
 
-    parts = [no_rows(table)]
+    parts = {name: [no_rows(name)] for name in names}
     for folder in folders:
         manifest = RunStore(folder).manifest()
-        if manifest["schema_version"] == schema_1.VERSION:
-            parts.append(schema_1.read(folder, manifest["run_id"], table))
-            continue
-        try:
-            parts.append(derived.read(folder, manifest["run_id"], table))
-        except OSError as error:
-            raise StoreError(
-                f"{error.filename or folder} cannot be read ({error.strerror}); restore it, or leave this run out"
-            ) from None
-        if table == "cells":
-            parts.append(_skipped(manifest))
-    return pa.concat_tables(parts)
+        for name, rows in _of_run(folder, manifest, names).items():
+            parts[name].append(rows)
+        if "cells" in parts and manifest["schema_version"] != schema_1.VERSION:
+            parts["cells"].append(_skipped(manifest))
+    return {name: pa.concat_tables(some) for name, some in parts.items()}
+
+
+def _of_run(folder: Path, manifest: Mapping[str, Any], names: Sequence[str]) -> dict[str, pa.Table]:
+    """Raises StoreError."""
+    if manifest["schema_version"] == schema_1.VERSION:
+        return {name: schema_1.read(folder, manifest["run_id"], name) for name in names}
+    try:
+        return derived.read(folder, manifest["run_id"], names)
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename or folder} cannot be read ({error.strerror}); restore it, or leave this run out"
+        ) from None
 
 
 def _skipped(manifest: Mapping[str, Any]) -> pa.Table:

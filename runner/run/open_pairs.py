@@ -36,7 +36,7 @@ class OpenPairs:
         self._cells = tuple(cells)
         # A run that is gone on with has tables. They are not written again after each repeat.
         folders = [run.folder] if run.finished() else []
-        self._before = {table: store.read(folders, table) for table in ("cells", "samples")}
+        self._before = store.tables_of(folders, ("cells", "samples"))
         # The repeats that were admitted when the columns were made.
         self._admitted: int | None = None
         self._made: Mapping[str, Sequence[Logs[Cell]]] = {}

@@ -90,7 +90,8 @@ def ended_well(ended: Mapping[tuple[str, int], str]) -> str:
 def go_on_with(run: store.RunStore) -> str:
     """The command that goes on with a run."""
     usual = run.folder.parent.resolve() == Path(USUAL_OUT).resolve()
-    return resume_command(run.run_id, USUAL_OUT if usual else str(run.folder.parent))
+    # A person may have given its folder another name.
+    return resume_command(run.folder.name, USUAL_OUT if usual else str(run.folder.parent))
 
 
 def _over(minutes: float, measured: int) -> str:
@@ -116,8 +117,9 @@ def _made(make: Callable[[Path], Made], folder: Path) -> Made | None:
 def document(run: store.RunStore) -> dict[str, Any]:
     """Every stored repeat with its median step time in seconds (None where nothing was measured)."""
     manifest = run.manifest()
-    stored = rows_of(store.read([run.folder], "cells").select(_COLUMNS))
-    samples = parts(store.read([run.folder], "samples"), ("stage", "cell_id", "repeat"))
+    tables = store.tables_of([run.folder], ("cells", "samples"))
+    stored = rows_of(tables["cells"].select(_COLUMNS))
+    samples = parts(tables["samples"], ("stage", "cell_id", "repeat"))
     medians = {
         (cell, repeat): float(np.median(floats(part, "seconds") / floats(part, "steps")))
         for (stage, cell, repeat), part in samples

@@ -28,14 +28,14 @@ import pyarrow.parquet as pq
 from bench.data import chestxray, files, imagenet, mnist
 from bench.environment import host_peak_bytes
 from bench.errors import DataError
-from bench.protocol import ProtocolError, parse
+from bench.protocol import ProtocolError
 from reports.answers.overview import overview
 from reports.data.tables import load
 from reports.page import markdown_report
 from reports.page.render import render
 from runner.admission.admit import store_parcel
+from runner.admission.event_lines import event_of
 from runner.admission.judges import HostFacts
-from runner.admission.record import _fits_store
 from runner.errors import UserError
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import MAGIC, Decoder, encode
@@ -133,7 +133,7 @@ def of_lines() -> Attack:
         line = chance.choice(lines)
         as_bytes = chance.random() < 0.5
         line = mutated(line, chance) if as_bytes else json.dumps(odd_somewhere(json.loads(line), chance)).encode()
-        _fits_store(parse(line), line)
+        event_of(line)
 
     return attack
 

@@ -18,6 +18,7 @@ from runner.images import builder, generated_files
 from runner.images.docker_client import connect, list_images
 from runner.images.recipe import recipe
 from runner.images.transfer import registry
+from runner.results.store import write_bytes
 
 
 def build(
@@ -44,7 +45,7 @@ def build(
         if sbom:
             sbom.mkdir(parents=True, exist_ok=True)
             text = generated_files.sbom(image, image_recipe.base, builder.debian_packages(client, image_recipe.tag))
-            (sbom / f"{image.name}.spdx.json").write_text(text, encoding="utf-8")
+            write_bytes(sbom / f"{image.name}.spdx.json", text.encode())
         typer.echo(f"{image.name} {digest}")
 
     images = [image for image in chosen(names or ["*-cpu"]) if names or image.untested is None]

@@ -24,7 +24,7 @@ from runner.engines.base import ReadyImage
 from runner.engines.ownership import is_dead, owner_of
 from runner.engines.process import keeper
 from runner.engines.slots import JIT_CACHE_BYTES, JIT_CACHE_FOLDER, LOG_TAIL_BYTES, Exit, Slot
-from runner.errors import EngineError
+from runner.errors import EngineError, system_fault
 from runner.paths import PROJECT, cache_folder
 
 KEEPER = Path(keeper.__file__)
@@ -114,7 +114,7 @@ def start_process(
     except OSError as error:
         os.close(write_end)
         trees.remove(scratch)
-        raise EngineError(f"a cell of {prepared.command[0]} could not be started: {error}") from error
+        raise EngineError(f"a cell of {prepared.command[0]} could not be started ({system_fault(error)})") from error
     finally:
         os.close(read_end)
     return LocalRunning(process, write_end, scratch)

@@ -27,6 +27,7 @@ from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
 from runner.engines.process import environment_pins
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
+from runner.errors import naming, system_fault
 from runner.images import pip_configuration
 from runner.paths import CACHE_FIX, cache_folder
 from runner.text import plural
@@ -90,7 +91,7 @@ class VenvEngine(Engine):
                     _make(image, interpreter, folder, say)
         except OSError as error:
             raise EngineError(
-                f"{image.name}: {folder} could not be made: {error.strerror or error}; {CACHE_FIX}"
+                f"{image.name}: {folder} could not be made ({system_fault(error)}); {CACHE_FIX}"
             ) from error
         return ReadyImage(image, f"sha256:{_key(image, interpreter)}", (str(folder / "bin" / "python"), "-m", "bench"))
 
@@ -204,7 +205,8 @@ def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[s
         raise EngineError(
             f"{image.name}: pip ended well, and {folder} is not what it installed: {why}; see `pip config list`"
         )
-    (folder / COMPLETE).write_text(f"{_key(image, interpreter)}\n")
+    with naming(folder / COMPLETE):
+        (folder / COMPLETE).write_text(f"{_key(image, interpreter)}\n")
 
 
 def _locks(image: Image) -> list[Path]:
@@ -235,7 +237,8 @@ class NewEnvironment:
         ]
         if tuple(int(part) for part in interpreter.version.split(".")[:2]) < OLD_PIP_BELOW:
             lock = folder / "pip.lock"
-            lock.write_text(f"{OLD_PIP}\n")
+            with naming(lock):
+                lock.write_text(f"{OLD_PIP}\n")
             old = [*self._pip, "--require-hashes", "-r", str(lock)]
             self._steps.must_succeed(old, f"{OLD_PIP} could not be installed")
 
@@ -274,7 +277,8 @@ class _Steps:
         self._last: deque[str] = deque(maxlen=_SHOWN_LINES)
         # Variables for pip. Those of the user's own environment go before them.
         self.settings: dict[str, str] = {}
-        log.write_bytes(b"")
+        with naming(log):
+            log.write_bytes(b"")
 
     def said(self, words: str) -> bool:
         """True if the words are among the last command's last lines."""
@@ -318,7 +322,7 @@ class _Steps:
         )
         assert process.stdout is not None
         try:
-            with self._log.open("a", encoding="utf-8") as log, process.stdout:
+            with naming(self._log), self._log.open("a", encoding="utf-8") as log, process.stdout:
                 for line in process.stdout:
                     log.write(line)
                     self._last.append(line.rstrip()[:500])

@@ -20,7 +20,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,13 +103,13 @@ def mark_of(path: os.DirEntry[str] | Path) -> str:
     return f"{status.st_ino}.{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}"
 
 
-def read(folder: Path, run_id: str, table: str) -> pa.Table:
-    """A table of a run. Raises StoreError where there is none that this installation made of the parcels that lie there."""
+def read(folder: Path, run_id: str, tables: Iterable[str]) -> dict[str, pa.Table]:
+    """Some tables of a run, of one index. Raises StoreError where this installation made none of the parcels that lie there."""
     for place in _fullest_first(folder):
         with _locked(place, fcntl.LOCK_SH):
             index = read_index(place)
             if index is not None and index.run_id == run_id and not removed_or_changed(folder, index):
-                return _table(place, table, index)
+                return {table: _table(place, table, index) for table in tables}
     raise StoreError(
         f"{folder}: its tables were not made here from the parcels that it has; `runner report {folder}` makes them, or says why it cannot"
     )
@@ -274,12 +274,15 @@ def table_of(table: str, rows: Sequence[Mapping[str, Any]], run_id: str, cell_id
     import pyarrow as pa
 
     schema = arrow_schema(table)
-    if unknown := {column for row in rows for column in row} - set(schema.names):
+    if unknown := set().union(*rows) - set(schema.names):
         raise ValueError(f"{table} has no column {sorted(unknown)}")
-    keys: dict[str, Any] = {"run_id": run_id, "cell_id": cell_id, "repeat": repeat}
-    if table == "cells":
-        keys["schema_version"] = SCHEMA_VERSION
-    return pa.Table.from_pylist([{**row, **keys} for row in rows], schema=schema)
+    keys = {"run_id": run_id, "cell_id": cell_id, "repeat": repeat, "schema_version": SCHEMA_VERSION}
+    columns = [
+        [keys[field.name]] * len(rows) if field.name in keys else [row.get(field.name) for row in rows]
+        for field in schema
+    ]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 @contextlib.contextmanager

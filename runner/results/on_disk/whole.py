@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.errors import UserError
+from runner.errors import UserError, naming
 from runner.text import in_a_line
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def other_kind(head: bytes) -> str | None:
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file that a user named, as replace_bytes does; a link, a pipe or a device stays what it is."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        path.write_bytes(data)
+        with naming(path):
+            path.write_bytes(data)
     else:
         replace_bytes(path, data)
 
@@ -83,15 +84,12 @@ def replace_bytes(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with open(aside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except OSError as error:
-        # A full disk names no file.
-        error.filename = error.filename or str(path)
-        raise
+        with naming(path):
+            with open(aside, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)

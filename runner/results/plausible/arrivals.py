@@ -6,10 +6,10 @@ reads the loss, prints some lines, and in a whole run it evaluates. In the cells
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Value = TypeVar("Value")
 
@@ -40,8 +40,7 @@ _SECONDS_TO_JUDGE = 2.0
 _SLACK_SECONDS = 0.05
 
 
-@dataclass(frozen=True)
-class _Wait:
+class _Wait(NamedTuple):
     """From the report of a window to that of the next one of a network, or of the same operation. In seconds."""
 
     # By the host's clock.
@@ -55,8 +54,7 @@ class _Wait:
     window: float
 
 
-@dataclass(frozen=True)
-class _Report:
+class _Report(NamedTuple):
     """When the report of a window arrived by the host's clock, when the window ended by the cell's, and how long it lasted."""
 
     at: float
@@ -83,7 +81,8 @@ class Arrivals:
         """Take an event that arrived at this time by the host's clock, in seconds."""
         kind = event["event"]
         zero = at - event["t"]
-        self.zero = zero if self.zero is None else min(self.zero, zero)
+        if self.zero is None or zero < self.zero:
+            self.zero = zero
         if kind == "phase" and event["name"] == "evaluate":
             begins = event["state"] == "begin"
             if not begins and self._evaluates_since is not None:
@@ -115,12 +114,11 @@ class Arrivals:
             return self._early
         if began is not None and self.zero is not None and self.zero < began - _SLACK_SECONDS:
             return f"its clock is {began - self.zero:.3g} s ahead: its process is older than the call that started it"
-        # Extra evaluations count as normal time.
-        by_length = sorted(range(len(self._waits)), key=lambda at: -self._waits[at].evaluated)
         waits = list(self._waits)
-        for at in by_length[:evaluations]:
+        # Extra evaluations count as normal time.
+        for at in heapq.nlargest(evaluations, range(len(waits)), key=lambda at: waits[at].evaluated):
             wait = waits[at]
-            waits[at] = replace(wait, whole=wait.whole - wait.evaluated, own=wait.own - wait.own_evaluated)
+            waits[at] = wait._replace(whole=wait.whole - wait.evaluated, own=wait.own - wait.own_evaluated)
         between = far_apart([wait.own for wait in waits], [wait.window for wait in waits])
         return _too_short(waits) or between or _out_of_step(self._reports, still)
 
@@ -166,6 +164,9 @@ def _out_of_step(reports: Sequence[_Report], still: Sequence[tuple[float, float]
     for report in reversed(reports):
         least = min(least, report.at - report.end)
         late.append((report.at - report.end - least, report))
+    # Of most cells no report is late.
+    if max((by for by, _ in late), default=0.0) <= _PROMPT_SECONDS:
+        return None
     judged = [(by, report) for by, report in late if not _was_held_up(report.at - by, report.at, still)]
     whole = sum(report.seconds for _, report in judged)
     count = sum(by > _PROMPT_SECONDS for by, _ in judged)

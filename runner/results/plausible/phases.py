@@ -24,11 +24,12 @@ class Phases:
 
     def note(self, event: Mapping[str, Any], at: float | None) -> None:
         """Take an event that arrived at this time by the host's clock, in seconds; None where that is not known."""
-        if event["event"] == "phase" and event["state"] == "begin":
+        kind = event["event"]
+        if kind == "phase" and event["state"] == "begin":
             self._open.append((event["name"], event["t"]))
-        elif event["event"] == "phase":
+        elif kind == "phase":
             self._end(event)
-        elif event["event"] in ("sample", "operation") and not self._measures:
+        elif not self._measures and kind in ("sample", "operation"):
             self._measures = True
             if at is not None:
                 self._first = at, event["seconds"]

@@ -60,9 +60,12 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
     measured = []
     for folder, manifest in zip(folders, store.manifests_of(folders), strict=True):
         gpus = len(manifest.get("devices") or ())
-        stored, samples = store.read([folder], "cells"), by_repeat(store.read([folder], "samples"))
-        proved, telemetry = _proved(folder), by_repeat(store.read([folder], "telemetry"))
-        for cell in levelled_run([cell for cell, _ in cells.stored_cells([manifest], rows_of(stored), samples)]):
+        tables = store.tables_of([folder], ("cells", "samples", "telemetry", "parity"))
+        samples, telemetry = by_repeat(tables["samples"]), by_repeat(tables["telemetry"])
+        proved = _proved(tables["parity"])
+        for cell in levelled_run(
+            [cell for cell, _ in cells.stored_cells([manifest], rows_of(tables["cells"]), samples)]
+        ):
             ceilings = _ceilings(folder, cell)
             facts = facts_of(cell, manifest, ceilings.cpus if ceilings else None)
             measured.append(
@@ -71,9 +74,9 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
     return measured
 
 
-def _proved(folder: Path) -> dict[str, tuple[str, ...]]:
+def _proved(checks: pa.Table) -> dict[str, tuple[str, ...]]:
     """Cell id -> the quantities that were checked on the adapter that it measured, each once, in the order of the checks."""
-    proved = parts(store.read([folder], "parity"), ("cell_id", "phase"))
+    proved = parts(checks, ("cell_id", "phase"))
     return {
         cell: tuple(dict.fromkeys(part["quantity"].to_pylist()))
         for (cell, phase), part in proved

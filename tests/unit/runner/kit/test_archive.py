@@ -20,6 +20,7 @@ from runner.cli.import_ import lines
 from runner.cli.main import app
 from runner.engines.process import installed
 from runner.kit import archive as archives
+from runner.kit import imported as importing
 from runner.kit.archive import ArchiveError, read
 from runner.kit.imported import Imported, StepOutcome, import_archive
 from runner.kit.pack import packed
@@ -28,7 +29,7 @@ from runner.kit.steps import KitStep, Wanted, plan
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.results import store
 from runner.results.cells import stored_cells
-from runner.results.parcel import Parcel, decode, encode
+from runner.results.parcel import Parcel, ParcelError, decode, encode, unpacked_bytes
 from runner.results.rows import by_repeat, rows_of
 from tests.fixtures.nodes import parcel_of
 
@@ -440,3 +441,30 @@ def test_the_windows_are_compared_and_a_ratio_that_is_infinite_is_none() -> None
     for printed_windows, said in ((windows, "the clock is within 1e+02 % of CUDA's events"), ([], "")):
         tape = ((1.0, json.dumps({"windows": printed_windows}).encode()),)
         assert outcome("events", replace(PARCEL, tape=tape)) == ("ok", said)
+
+
+def test_a_small_archive_costs_little_however_its_parcels_are_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine kilobytes held two hundred thousand windows and rows, for each of many repeats: each took 700 MB and twenty seconds."""
+    assert importing._LEAST_UNPACKED_BYTES <= 32 << 20
+    monkeypatch.setattr(importing, "_LEAST_UNPACKED_BYTES", 1 << 20)
+    repeats = range(1, 9)
+    facts = FACTS | {"planned": [FACTS["planned"][0] | {"repeat": repeat} for repeat in repeats]}
+    line = b'{"name":"loss","split":"train","step":1,"seconds":0.5,"value":0.5,"event":"metric","t":6.0,"v":1}\n'
+    large = replace(PARCEL, tape=(*PARCEL.tape[:3], *[(200.0, line)] * 2000), telemetry=PARCEL.telemetry[:1] * 4000)
+    steps = {NAME.replace(".r1.", f".r{repeat}."): encode(replace(large, repeat=repeat)) for repeat in repeats}
+    archive = read(write(tmp_path / "kit.tar.gz", packed({"facts.json": json.dumps(facts).encode()} | steps)))
+    each = unpacked_bytes(steps[NAME])
+    assert each > 50 * archive.size
+    assert each == len(gzip.decompress(steps[NAME]))
+    most = importing._LEAST_UNPACKED_BYTES + importing._UNPACKS_TO * archive.size
+    assert most < 8 * each
+    made = import_archive(archive, tmp_path / "runs")
+    assert len(made.outcomes) == most // each
+    assert len(made.dropped) == 8 - most // each
+    assert f"it unpacks to {each} bytes, and no kit's archive of its size has so many" in made.dropped[0]
+    # What is refused is not unpacked, and a parcel that says less than it has is damaged.
+    lying = steps[NAME][:-4] + (1000).to_bytes(4, "little")
+    with pytest.raises(ParcelError, match="it is damaged"):
+        decode(lying, "x")

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from reports.data.tables import load
 from runner.paths import PROJECT, cache_folder
 from runner.results import store
 from runner.results.on_disk import derived
-from runner.results.store import TABLES, StoreError
+from runner.results.store import TABLES, RunStore, StoreError
+from runner.run.open_pairs import OpenPairs
+from runner.run.summary import document
+from runner.verify.references.measured import read_runs
 from tests.fixtures import stored, synthetic
 
 
@@ -113,6 +120,53 @@ def test_a_copy_of_a_run_is_read_as_the_run(run: Path) -> None:
 def test_a_repeat_that_ended_after_the_tables_were_made_hides_none_of_theirs(run: Path) -> None:
     (run / "repeats" / "aaaa.r1.parcel").write_bytes(b"new")
     assert len(store.read([run], "cells"))
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "report": lambda run: load([run]),
+    "reference": lambda run: read_runs([run]),
+    "end of a run": lambda run: document(RunStore(run)),
+    "open pairs": lambda run: OpenPairs(RunStore(run), [], 1),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_repeat_that_ends_while_tables_are_read_is_in_all_of_them_or_in_none(
+    run: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    """A writer comes as soon as no reader holds the tables. All that is read must be of one index."""
+    entry = synthetic.cell("jax-0.10.2-cpu", "gru-imdb")
+    read, read_table = derived.read, derived._table
+    seen: list[tuple[str, tuple[str, ...]]] = []
+
+    def read_alone(place: Path, table: str, index: derived.Index) -> pa.Table:
+        seen.append((table, tuple(index.parcels)))
+        with open_folder(place) as descriptor, pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return read_table(place, table, index)
+
+    def read_and_write(folder: Path, run_id: str, tables: Iterable[str]) -> dict[str, pa.Table]:
+        rows = read(folder, run_id, tables)
+        with monkeypatch.context() as patch:
+            patch.setattr(derived, "_table", read_table)
+            stored.write_repeat(run, entry["id"], 9, synthetic.ended(entry, 9, 8))
+        return rows
+
+    monkeypatch.setattr(derived, "_table", read_alone)
+    monkeypatch.setattr(derived, "read", read_and_write)
+    READERS[reader](run)
+    assert len({table for table, _ in seen}) > 1
+    assert len({parcels for _, parcels in seen}) == 1
+    assert (entry["id"], 9) in {(row["cell_id"], row["repeat"]) for row in store.read([run], "cells").to_pylist()}
+
+
+@contextlib.contextmanager
+def open_folder(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def test_rows_lie_by_cell_and_repeat_in_the_order_of_their_numbers(run: Path) -> None:

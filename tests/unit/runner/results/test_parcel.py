@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import subprocess
 import sys
 import time
@@ -18,6 +19,8 @@ from hypothesis import strategies as st
 from bench.protocol import MAX_LINE_BYTES
 from runner.results import parcel as parcels
 from runner.results.parcel import Parcel, ParcelError, decode, encode
+from runner.results.untrusted import document
+from tests.unit.strangers import mutated
 
 WHOLE = Parcel(
     cell_id="0123456789abcdef",
@@ -76,6 +79,20 @@ def test_the_whole_parcel_has_every_field() -> None:
 def test_every_byte_that_a_cell_prints_is_kept(pieces: list[bytes], at: float) -> None:
     parcel = replace(WHOLE, tape=tuple((at, piece) for piece in pieces))
     assert decode(encode(parcel), "x").tape == parcel.tape
+
+
+def test_the_short_way_for_a_piece_takes_no_other_line_and_makes_nothing_else_of_it() -> None:
+    written = gzip.decompress(encode(replace(WHOLE, tape=tuple((1.5 * at, repr(at).encode()) for at in range(9)))))
+    lines = written.splitlines(keepends=True)[1:-2]
+    assert [parcels._piece_as_written(line) for line in lines] == [(1.5 * at, repr(at).encode()) for at in range(9)]
+    taken = 0
+    for number in range(6000):
+        chance = random.Random(number)
+        line = mutated(chance.choice(lines)[:-1], chance) + b"\n"
+        if (piece := parcels._piece_as_written(line)) is not None:
+            taken += 1
+            assert piece == parcels._piece(document(line, "a line"))
+    assert 100 < taken < 3000
 
 
 @given(st.text())

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from bench import rules
 from runner.plan.plan import Plan
+from runner.results.store import RunStore
 from runner.run import progress
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job, Span
@@ -28,6 +29,7 @@ from runner.run.progress import (
     not_yet_run,
 )
 from runner.run.schedule import Outcome
+from runner.run.summary import go_on_with
 from tests.fixtures.plans import make_cell
 
 
@@ -272,3 +274,12 @@ def test_the_running_cells_are_whole_at_the_width_of_a_terminal(width: int) -> N
         # The image's name says the others.
         assert "tensorflow-2.21.0-cpu · keras_tensorflow" in text
         assert text.count("onnxruntime") == 1
+
+
+def test_the_command_that_goes_on_with_a_renamed_run_names_its_folder(tmp_path: Path) -> None:
+    run = RunStore(tmp_path / "20261123-000000-ab12")
+    run.write_manifest({"run_id": run.run_id})
+    run.folder.rename(tmp_path / "my monday")
+    again = RunStore(tmp_path / "my monday")
+    assert again.run_id == run.run_id
+    assert go_on_with(again) == f"runner matrix --resume 'my monday' --out {tmp_path}"

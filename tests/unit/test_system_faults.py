@@ -1,0 +1,114 @@
+"""An error of the system that reaches the terminal names its file: a write to a full disk names none, so each writer does."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.errors import naming, system_fault
+from runner.paths import PROJECT
+from tests.fixtures import synthetic
+
+# File -> why its writes need no name.
+_OTHERWISE = {
+    "reports/page/compiled.py": "a fault is passed over: nothing is kept then",
+    "runner/cli/main.py": "it writes to nowhere",
+    "runner/engines/process/keeper.py": "it writes to /proc, and a fault there is passed over",
+    "runner/images/builder.py": "its log is opened there, and each write to it is named",
+    "runner/images/transfer/folder.py": "its error is caught, and the sentence has the folder",
+    "runner/kit/bundle.py": "its error is caught, and the sentence has the folder",
+    "runner/machine/clocks.py": "its error is caught, and the sentence has the file",
+    "runner/results/on_disk/derived.py": "its error is caught, and the sentence has the file",
+}
+
+
+def writes(tree: ast.AST, named: bool = False) -> Iterator[ast.Call]:
+    """The calls that write a file outside of `with naming(…)`."""
+    if isinstance(tree, ast.With):
+        named = named or any(ast.unparse(item.context_expr).startswith("naming(") for item in tree.items)
+    if isinstance(tree, ast.Call) and not named and is_write(tree):
+        yield tree
+    for child in ast.iter_child_nodes(tree):
+        yield from writes(child, named)
+
+
+def is_write(call: ast.Call) -> bool:
+    if getattr(call.func, "attr", getattr(call.func, "id", "")) not in ("open", "write_text", "write_bytes"):
+        return False
+    called = ast.unparse(call.func)
+    if called.endswith((".write_text", ".write_bytes")):
+        return not called.startswith(("store.", "whole."))
+    if called in ("os.open", "tarfile.open"):
+        return False
+    modes = [arg.value for arg in [*call.args, *(key.value for key in call.keywords)] if isinstance(arg, ast.Constant)]
+    return any(isinstance(mode, str) and len(mode) < 4 and {*mode} & {*"wax+"} for mode in modes)
+
+
+def test_every_write_to_a_file_names_the_file_in_its_fault() -> None:
+    found = {}
+    for path in sorted([*(PROJECT / "runner").rglob("*.py"), *(PROJECT / "reports").rglob("*.py")]):
+        text = path.read_text()
+        tree = ast.parse(text) if "open(" in text or ".write_" in text else ast.Module([], [])
+        calls = [f"{call.lineno}: {ast.unparse(call)[:80]}" for call in writes(tree)]
+        if calls:
+            found[path.relative_to(PROJECT).as_posix()] = calls
+    assert {path: calls for path, calls in found.items() if path not in _OTHERWISE} == {}
+    assert set(_OTHERWISE) == set(found), "an exception that is none"
+
+
+def test_the_search_finds_a_write() -> None:
+    text = "with naming(p):\n    p.write_text('')\np.write_bytes(b'')\nopen(p, 'w')\np.open(mode='a')\nopen(p)\nstore.write_bytes(p)"
+    assert [call.lineno for call in writes(ast.parse(text))] == [3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("number", "fix"),
+    [
+        (errno.ENOSPC, "; make room there"),
+        (errno.EDQUOT, "; make room there"),
+        (errno.EROFS, "; make it yours, or name another"),
+        (errno.EIO, ""),
+    ],
+)
+def test_a_fault_names_its_file_and_the_fix(number: int, fix: str) -> None:
+    with pytest.raises(OSError) as caught, naming(Path("/there/file")):
+        raise OSError(number, os.strerror(number))
+    assert system_fault(caught.value) == f"/there/file: {os.strerror(number)}{fix}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "RUN"],
+        ["report", "RUN", "--output", "OUT/report.html"],
+        ["reference", "save", "RUN", "--name", "lab"],
+        ["matrix", "--gpus", "none", "--out", "OUT", "--engine", "venv", "--workloads", "gru-imdb", "--frameworks", "torch"],
+    ],
+    ids=lambda words: " ".join(words[:3]),
+)  # fmt: skip
+def test_a_command_that_cannot_write_says_to_which_file(tmp_path: Path, words: list[str]) -> None:
+    """A process that may write files of no byte at most gets an error without a name, as on a full disk."""
+    run = synthetic.make_run(tmp_path / "run", windows=8)
+    (tmp_path / "out").mkdir()
+    words = [word.replace("RUN", str(run)).replace("OUT", str(tmp_path / "out")) for word in words]
+    ended = subprocess.run(
+        [sys.executable, "-m", "runner", *words],
+        cwd=PROJECT,
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "elsewhere")},
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+    )
+    assert ended.returncode != 0
+    assert "Traceback" not in ended.stderr
+    assert "Errno" not in ended.stderr
+    line = next(line for line in ended.stderr.splitlines() if "File too large" in line)
+    assert str(tmp_path) in line
