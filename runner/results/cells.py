@@ -201,7 +201,7 @@ class StoredCell:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What the framework itself read back, such as its threads; without the variant."""
+        """The settings that the framework itself read back, such as its threads; without the variant."""
         return {name: value for name, value in self._all_settings.items() if name not in ("variant", "variant_reason")}
 
     @property

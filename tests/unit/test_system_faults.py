@@ -19,7 +19,7 @@ from tests.fixtures import synthetic
 
 # File -> why its writes need no name.
 _OTHERWISE = {
-    "reports/page/compiled.py": "a fault is passed over: nothing is kept then",
+    "reports/page/cache.py": "a fault is passed over: nothing is kept then",
     "runner/cli/main.py": "it writes to nowhere",
     "runner/engines/process/keeper.py": "it writes to /proc, and a fault there is passed over",
     "runner/images/builder.py": "its log is opened there, and each write to it is named",
