@@ -233,12 +233,20 @@ def compact(comparison: Comparison) -> Compact:
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:
     """The comparison for machines: a flat record a row, numbers as numbers, seconds. The row of all cells has no image, and comes first."""
-    cells = [{"row": "cell"} | export.contrast(row) for row in comparison.rows]
+    compared = [{"row": "cell"} | export.contrast(row) for row in comparison.rows]
+    fields = dict.fromkeys(compared[0]) if compared else {}
+    cells = [*compared, *(fields | _unpaired(one) for one in comparison.unpaired)]
     if comparison.shift is None:
         return cells
     row = comparison.shift.row
-    figures = {name: value for name, value in _figures(row).items() if name in cells[0]}
-    return [dict.fromkeys(cells[0]) | {"row": _ALL} | figures, *cells]
+    figures = {name: value for name, value in _figures(row).items() if name in fields}
+    return [fields | {"row": _ALL} | figures, *cells]
+
+
+def _unpaired(one: Unpaired) -> dict[str, Any]:
+    """The record of a cell that one side has alone."""
+    verdict = "no longer measured" if one.lost else "not yet run" if one.awaited else "not compared"
+    return {"row": "cell"} | export.of_cell(one.cell) | {"verdict": verdict, "reason": one.reason}
 
 
 def _figures(row: Contrast) -> dict[str, Any]:

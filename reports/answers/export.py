@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.answers.contrast import Contrast
+from reports.data.model import MeasuredCell
 from reports.wording import between_ratios, duration, number, step_interval, too_wide, wide_ratio
 from runner.results.statistics import Estimate
 from runner.text import visible
@@ -188,10 +189,8 @@ def contrast_columns(
     )
 
 
-def contrast(row: Contrast) -> dict[str, Any]:
-    """A contrast as a flat record: seconds, ratio of step times, verdict."""
-    cell, ratio = row.cell, row.ratio
-    before, after = row.before.step, row.after.step
+def of_cell(cell: MeasuredCell) -> dict[str, Any]:
+    """The fields that name a cell in a flat record."""
     return {
         "image": cell.image,
         "framework": cell.framework,
@@ -203,6 +202,13 @@ def contrast(row: Contrast) -> dict[str, Any]:
         "devices": cell.key.devices,
         "scaling": cell.key.scaling,
         "batch": cell.key.batch,
+    }
+
+
+def contrast(row: Contrast) -> dict[str, Any]:
+    """A contrast as a flat record: seconds, ratio of step times, verdict."""
+    ratio, before, after = row.ratio, row.before.step, row.after.step
+    return of_cell(row.cell) | {
         "a_runs": " ".join(dict.fromkeys(other.run_id for other in row.before.cells)),
         "b_runs": " ".join(dict.fromkeys(other.run_id for other in row.after.cells)),
         "a_repeats": len(row.before.repeats),

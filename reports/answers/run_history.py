@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from reports.answers import export
+from reports.answers.broken import Broken, broken
 from reports.answers.change_point import FEWEST_RUNS, Change, change, difference
 from reports.answers.compact import Compact, in_few_columns
 from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, ratio_of
@@ -84,6 +85,7 @@ class History:
     ] = ()  # the cells that several runs measured, one of them too noisily or in too few windows to be compared
     together: str = ""  # a sentence about what moved nearly all cells, where something did
     again: tuple[Sequence[MeasuredCell], ...] = ()  # each cell that was measured more than once, oldest first
+    broken: tuple[Broken, ...] = ()
 
     @property
     def moved(self) -> tuple[Moved, ...]:
@@ -101,7 +103,8 @@ class History:
         lines = [_line(row) for row in self.moved if not self.together or row.when not in self.together]
         more = len(lines) - MOST_NAMED
         rest = [f"{more} more changed between the runs: `runner history`."] if more > 0 else []
-        return tuple(filter(None, (self.together, *lines[:MOST_NAMED], *rest)))
+        failed = [one.line for one in self.broken[:MOST_NAMED]]
+        return tuple(filter(None, (self.together, *failed, *lines[:MOST_NAMED], *rest)))
 
     @property
     def moved_levels(self) -> tuple[tuple[Moved, tuple[float, float]], ...]:
@@ -110,8 +113,8 @@ class History:
 
     @property
     def exit_code(self) -> int:
-        """0: nothing moved. 1: something moved. 2: some row is open, or there is no row."""
-        if self.moved:
+        """0: nothing moved. 1: something moved, or fails since. 2: some row is open, or there is no row."""
+        if self.moved or self.broken:
             return 1
         return 2 if not self.rows or any(row.verdict == "open" for row in self.rows) else 0
 
@@ -134,7 +137,8 @@ class History:
             (unsure, "open"),
         ]
         counts = listing([f"{count} {word}" for count, word in parts if count])
-        return f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {counts}."
+        failed = f" {plural(len(self.broken), 'cell')} that worked before failed since." if self.broken else ""
+        return f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {counts}.{failed}"
 
 
 def history(tables: Tables, margin: float = MARGIN) -> History:
@@ -146,7 +150,7 @@ def history(tables: Tables, margin: float = MARGIN) -> History:
     chances = [p for _, p in found]
     rows = tuple(row for row in judged([row for row, _ in found], chances) if isinstance(row, Moved)) if found else ()
     together = _together(again, rows, margin)
-    return History(tuple(tables.order), rows, len(measured) - len(again), unfit, together, tuple(again))
+    return History(tuple(tables.order), rows, len(measured) - len(again), unfit, together, tuple(again), broken(tables))
 
 
 def _hours(tables: Tables) -> Mapping[str, float]:
@@ -327,6 +331,13 @@ def records(history: History) -> list[dict[str, Any]]:
     ]
 
 
+def every_record(history: History) -> list[dict[str, Any]]:
+    """Both kinds of records with the same fields, for CSV."""
+    rows = records(history)
+    fields = dict.fromkeys(rows[0]) if rows else {}
+    return [*rows, *(fields | one.record for one in history.broken)]
+
+
 def document(history: History) -> Mapping[str, Any]:
     """The whole history as JSON."""
     return {
@@ -335,13 +346,14 @@ def document(history: History) -> Mapping[str, Any]:
         "together": history.together,
         "exit_code": history.exit_code,
         "rows": records(history),
+        "broken": [one.record for one in history.broken],
         "measured_once": history.once,
     }
 
 
 def markdown(history: History, rows: Sequence[Moved]) -> str:
     """The summary, and a table of the given rows. Without rows: a line for each cell."""
-    parts = [f"**{export.escaped(history.summary)}**"]
+    parts = [f"**{export.escaped(history.summary)}**", *(export.escaped(one.line, 400) for one in history.broken)]
     if history.together:
         parts.append(export.escaped(history.together, 400))
     if rows:

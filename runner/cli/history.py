@@ -30,7 +30,8 @@ def history(
 ) -> None:
     """A run counts as one measurement, however many repeats it has. CSV and JSON hold every row.
 
-    Exit code 0: nothing changed by more than the margin; 1: something changed, or may have, by more; 2: some cell is open.
+    Exit code 0: nothing changed by more than the margin; 1: something changed, or may have, by more, or fails since; 2: some cell is
+    open.
     """
     moves = answers.history(
         load(chosen_runs(runs, out), ANSWER) if runs else _readable(renewed(stored_runs(out), readable=True)),
@@ -40,7 +41,7 @@ def history(
     if output_format == "json":
         print_json(answers.document(moves))
     elif output_format == "csv":
-        typer.echo(comma_separated(answers.records(moves)), nl=False)
+        typer.echo(comma_separated(answers.every_record(moves)), nl=False)
     elif output_format == "markdown":
         typer.echo(answers.markdown(moves, rows), nl=False)
     else:
@@ -49,7 +50,7 @@ def history(
         # If nothing moved, show that of each cell.
         if shown := rows or moves.rows:
             print_rows(answers.table(shown), answers.compact(shown))
-        for line in (moves.summary, *((METHOD,) if shown else ())):
+        for line in (*(one.line for one in moves.broken), moves.summary, *((METHOD,) if shown else ())):
             print(folded(line))
     raise typer.Exit(moves.exit_code)
 

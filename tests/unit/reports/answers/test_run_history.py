@@ -54,6 +54,23 @@ def test_a_number_that_moved_is_told_with_the_change_before_it(tmp_path: Path) -
     assert "gru-imdb" in ask(tmp_path, "--all").stdout
 
 
+def test_a_cell_that_no_longer_computes_right_is_said_in_every_format(tmp_path: Path) -> None:
+    broken = ("torch-2.13.0-cpu", "cnn-cifar10")
+    why = {"status": "failed", "error_kind": "parity", "reason": "the gradient of conv1.w is wrong"}
+    for day in range(5):
+        folder = night(tmp_path, day, "550.54")
+        if day >= 3:
+            stored.change(folder, "cells", lambda row: row | why if (row["image"], row["workload"]) == broken else row)
+    for how in ("text", "markdown", "json", "csv"):
+        result = ask(tmp_path, "--format", how)
+        assert result.exit_code == 1
+        assert result.stdout.count("the gradient of conv1.w is wrong") == 1
+        assert "20261123" in result.stdout
+    assert "1 cell that worked before failed since." in " ".join(ask(tmp_path).stdout.split())
+    (record,) = json.loads(ask(tmp_path, "--format", "json").stdout)["broken"]
+    assert (record["workload"], record["verdict"], record["b_runs"]) == ("cnn-cifar10", "fails since", "20261123")
+
+
 def test_one_run_has_no_history_and_says_how_it_gets_one(tmp_path: Path) -> None:
     night(tmp_path, 0, "550.54")
     result = ask(tmp_path)
