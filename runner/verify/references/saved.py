@@ -284,13 +284,17 @@ class Shelf:
         return paths
 
     def all(self, say: Callable[[str], None]) -> list[Reference]:
-        """Every reference that can be read; `say` is told why another one is passed over."""
-        found = []
+        """Every reference that can be read; `say` is told why another one is passed over. Raises SavedError where none can be read."""
+        found, errors = [], []
         for path in self.paths().values():
             try:
                 found.append(read(path))
             except SavedError as error:
-                say(f"passed over: {error}")
+                errors.append(error)
+        if errors and not found:
+            raise errors[0]
+        for broken in errors:
+            say(f"passed over: {broken}")
         return found
 
     def find(self, name: str) -> Reference:

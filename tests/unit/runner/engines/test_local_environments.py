@@ -422,6 +422,7 @@ def test_making_an_environment_is_one_line_for_the_user(tmp_path: Path, monkeypa
     assert isinstance(interpreter, Interpreter)
     (tmp_path / "made").mkdir()
     monkeypatch.setattr(venv.trees, "remove", lambda *_: None)
+    monkeypatch.setattr(venv.environment_pins, "difference", lambda *_: None)
     venv._make(torch, interpreter, tmp_path / "made", said.append)
     pins = sum("==" in line and line[0] != " " for line in torch.lock_path.read_text().splitlines() if line)
     assert said == [f"torch-2.13.0-cpu: installing {pins} packages, {torch.download_gb:g} GB where pip has none cached"]

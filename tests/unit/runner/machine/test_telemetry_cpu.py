@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from runner.machine import telemetry, telemetry_cpu, telemetry_summary
+from runner.admission import telemetry_summary
+from runner.machine import telemetry, telemetry_cpu
 from runner.machine.telemetry_cpu import CpuClock, PackageEnergy, ProcessSampler
 from tests.fixtures.waiting import wait_for
 
