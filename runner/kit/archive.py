@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import posixpath
 import re
 import tarfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -34,7 +35,12 @@ _MOST_JSON_BYTES = 16 * 2**20
 # A small archive unpacks to little: a parcel is packed already. Every archive may have the least.
 _UNPACKS_TO, _LEAST_UNPACKED_BYTES = 20, 16 * 2**20
 
-_NAME = re.compile(rf"{re.escape(FACTS)}|{re.escape(MANIFEST)}|steps/[a-z][a-z0-9_.-]{{0,150}}{re.escape(ENDING)}")
+# An archive that somebody unpacked and packed again may have its files in one folder, and `./` before their names. The manifest's digests
+# say what they are.
+_NAME = re.compile(
+    r"(?:\./)?([^/.][^/]{0,150}/)??"
+    rf"({re.escape(FACTS)}|{re.escape(MANIFEST)}|steps/[a-z][a-z0-9_.-]{{0,150}}{re.escape(ENDING)})"
+)
 
 
 class ArchiveError(UntrustedError):
@@ -112,7 +118,7 @@ class Archive:
 class _Bounded(io.RawIOBase):
     """A stream that ends with an error after so many bytes: tar headers may claim any size."""
 
-    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
+    def __init__(self, stream: BinaryIO | gzip.GzipFile, most: int) -> None:
         self._stream, self._most, self._left = stream, most, most
 
     def readable(self) -> bool:
@@ -176,12 +182,19 @@ def _check_version(manifest: Any) -> None:
 def _unpacked(content: bytes) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     most = min(MOST_BYTES, _LEAST_UNPACKED_BYTES + _UNPACKS_TO * len(content))
-    stream = _Bounded(gzip.GzipFile(fileobj=io.BytesIO(content)), most)
+    # A browser may have unpacked it already.
+    packed = content[:2] == b"\x1f\x8b"
+    stream = _Bounded(gzip.GzipFile(fileobj=io.BytesIO(content)) if packed else io.BytesIO(content), most)
+    folders = set()
     with tarfile.open(fileobj=stream, mode="r|", errorlevel=1) as archive:
         for member in archive:
-            name = member.name
-            if not _NAME.fullmatch(name):
-                raise ArchiveError(f"{name[:200]!r} is not a file of a kit's archive")
+            if member.isdir() or posixpath.basename(member.name).startswith("._"):
+                continue
+            named = _NAME.fullmatch(member.name)
+            folders.add(named[1] if named else None)
+            if named is None or len(folders) > 1:
+                raise ArchiveError(f"{member.name[:200]!r} is not a file of a kit's archive")
+            name = named[2]
             # A sparse file claims bytes that are not in the archive.
             if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
                 raise ArchiveError(f"{name!r} is not a plain file")

@@ -468,3 +468,30 @@ def test_a_small_archive_costs_little_however_its_parcels_are_packed(
     lying = steps[NAME][:-4] + (1000).to_bytes(4, "little")
     with pytest.raises(ParcelError, match="it is damaged"):
         decode(lying, "x")
+
+
+@pytest.mark.parametrize("how", ["as it is", "unpacked", "./", "kit/", "alphabetical, with folders and a Mac's files"])
+def test_an_archive_that_was_packed_again_is_the_same_measurement(tmp_path: Path, how: str) -> None:
+    content = packed(files())
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        members = [(member.name, archive.extractfile(member).read()) for member in archive]  # type: ignore[union-attr]
+    before = how if how.endswith("/") else ""
+    entries = [(tarfile.TarInfo(before + name), data) for name, data in members]
+    if how.startswith("alphabetical"):
+        folder = tarfile.TarInfo("steps/")
+        folder.type = tarfile.DIRTYPE
+        entries = [
+            (tarfile.TarInfo("._facts.json"), b"x"),
+            (folder, b""),
+            *sorted(entries, key=lambda each: each[0].name),
+        ]
+    again = {"as it is": content, "unpacked": gzip.decompress(content)}.get(how) or tar(*entries)
+    found = read(write(tmp_path / "kit.tar.gz", again))
+    assert found.facts_sha256 == read(write(tmp_path / "first.tar.gz", content)).facts_sha256
+    assert [printed(decode(parcel, "x")) for parcel in found.steps.values()] == [printed(PARCEL)]
+
+
+def test_an_archive_of_two_folders_is_refused(tmp_path: Path) -> None:
+    two = [(tarfile.TarInfo(f"{name}/facts.json"), b"{}") for name in ("a", "b")]
+    with pytest.raises(ArchiveError, match="'b/facts.json' is not a file of a kit's archive"):
+        read(write(tmp_path / "kit.tar.gz", tar(*two)))
