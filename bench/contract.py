@@ -55,6 +55,10 @@ class Training(_Adapter):
     def inputs(self, x, y):
         """(x, y) in the layout and types that `step` takes. Fixed batches may be put on the device here."""
 
+    def array_of(self, value):
+        """The array of what `inputs` returned for x or y, NumPy's or the framework's. An adapter that returns handles looks it up."""
+        return value
+
     @abc.abstractmethod
     def probe(self, x, y):
         """(logits, loss, {name: gradient}) of one batch, as float32 NumPy arrays. Nothing is updated."""

@@ -29,7 +29,8 @@ def check(feed, training, loop, state, size):
     test items ...      the share of the test part that is in the training part, too
     """
     expected = training.inputs(*of_step(feed, state, size, loop.taken - 1))
-    wrong = sum(_differing(on_host(given), on_host(due)) for given, due in zip(loop.last, expected))
+    pairs = [[on_host(training.array_of(value)) for value in pair] for pair in zip(loop.last, expected)]
+    wrong = sum(_differing(given, due) for given, due in pairs)
     twice = in_both(feed)
     # None of a stand-in's items is there twice.
     generated = feed.data.source == "generated"

@@ -88,6 +88,7 @@ class Resident(Trained):
 
     def __init__(self, *arguments):
         self.kept = []  # (the operation that keeps an array, the array) of x and of y
+        self.looked_up = []  # (the tensor under a handle, the handle) of x and of y
         self.handles = []  # a tensor is deleted with its handle
         super(Resident, self).__init__(*arguments)
 
@@ -96,12 +97,19 @@ class Resident(Trained):
         self.kept.append((tf.raw_ops.GetSessionHandle(value=array), array))
         tensor = tf.raw_ops.GetSessionTensor(handle=handle, dtype=dtype)
         tensor.set_shape(shape)
+        self.looked_up.append((tensor, handle))
         return tensor, handle
 
     def inputs(self, x, y):
         handles = [self.session.run(keep, {array: value}) for (keep, array), value in zip(self.kept, (x, y))]
         self.handles += handles
         return tuple(handle.handle for handle in handles)
+
+    def array_of(self, value):
+        # The handles are of x and of y in turn.
+        place = [handle.handle for handle in self.handles].index(value) % 2
+        tensor, handle = self.looked_up[place]
+        return self.session.run(tensor, {handle: value})
 
 
 def to_own(value):

@@ -151,3 +151,26 @@ def test_a_framework_s_array_is_read_by_its_own_word() -> None:
 
     assert np.array_equal(items.on_host(OfADevice()), np.arange(3))
     assert np.array_equal(items.on_host([1, 2]), [1, 2])
+
+
+class ByHandle(Incomplete):
+    """Its `inputs` puts a batch aside and returns names, as TensorFlow 1's session does."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, np.ndarray] = {}
+
+    def inputs(self, x: Any, y: Any) -> tuple[str, str]:
+        names = f"x {len(self.kept)}", f"y {len(self.kept)}"
+        self.kept.update(zip(names, (x, y), strict=True))
+        return names
+
+    def array_of(self, value: str) -> np.ndarray:
+        return self.kept[value]
+
+
+def test_a_batch_that_lies_under_a_handle_is_looked_up() -> None:
+    feed, adapter = FEEDS["arrays in file order"](group()), ByHandle()
+    loop, state = left(feed, 3, adapter)
+    assert failed(items.check(feed, adapter, loop, state, SIZE)) == set()
+    adapter.kept[loop.last[1]] = np.roll(adapter.kept[loop.last[1]], 1)
+    assert failed(items.check(feed, adapter, loop, state, SIZE)) == {rules.LAST_BATCH}
