@@ -25,7 +25,7 @@ from tests.fixtures import hostile
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(7200)]
 
 # How many signals: in every run of the tests, and with the variable.
 WAYS = {"venv": (6, 70), "docker": (6, 65), "nodes": (6, 65)}
