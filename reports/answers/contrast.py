@@ -85,11 +85,18 @@ class Side:
     def unsteady(self) -> bool:
         return any(cell.shifts for cell in self.cells)
 
-    def recorded(self, name: str) -> tuple[str, ...]:
-        """The values of one recorded fact, sorted. A value that was not recorded is left out."""
-        values = {str(value) for cell in self.cells if (value := _recorded(cell).get(name)) not in (None, "")}
-        words = iter(values)
-        return tuple(sorted(word.removeprefix("sha256:")[:12] if name in _DIGESTS else word for word in words))
+    @cached_property
+    def recorded(self) -> dict[str, tuple[str, ...]]:
+        """The values of each recorded fact, sorted. A fact of which no value was recorded is left out."""
+        values: dict[str, set[str]] = {}
+        for cell in self.cells:
+            for name, value in _recorded(cell).items():
+                if value not in (None, ""):
+                    values.setdefault(name, set()).add(str(value))
+        return {
+            name: tuple(sorted(word.removeprefix("sha256:")[:12] if name in _DIGESTS else word for word in words))
+            for name, words in values.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -188,10 +195,11 @@ class Contrast:
 
 def differences(before: Side, after: Side) -> tuple[ChangedFact, ...]:
     """The recorded facts that differ between the sides, in a fixed order. A fact that one side did not record does not count."""
-    names = dict.fromkeys(name for cell in (*before.cells, *after.cells) for name in _recorded(cell))
-    sides = ((name, before.recorded(name), after.recorded(name)) for name in names)
+    old, new = before.recorded, after.recorded
     return tuple(
-        ChangedFact(name, ", ".join(old), ", ".join(new)) for name, old, new in sides if old and new and old != new
+        ChangedFact(name, ", ".join(old[name]), ", ".join(new[name]))
+        for name in old
+        if name in new and old[name] != new[name]
     )
 
 

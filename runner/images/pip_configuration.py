@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import subprocess
 
@@ -24,10 +23,9 @@ def read(python: str) -> dict[str, str]:
 
 
 def variables(python: str) -> dict[str, str]:
-    """The same as variables of the environment, which keep pip from reading the files; without the settings of MISPLACING."""
-    kept = {
+    """The same as variables of the environment, for a pip that reads no file; without the settings of MISPLACING."""
+    return {
         "PIP_" + option.upper().replace("-", "_"): " ".join(value.split())
         for option, value in read(python).items()
         if option not in MISPLACING
     }
-    return kept | {"PIP_CONFIG_FILE": os.devnull}

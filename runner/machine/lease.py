@@ -34,6 +34,7 @@ _PREFIX = "dlbench-"
 CPUS = "cpus"
 
 # The errors of flock(2) on a file system that has no locks.
+WITHOUT_LOCKS = "its file system has no locks (Lustre without `-o flock`, NFS without lockd)"
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 # The most bytes of a lease; a runner writes fewer. The kernel's own limit is PID_MAX_LIMIT of linux/threads.h.
@@ -136,8 +137,7 @@ def _first_try(device: str, say: Callable[[str], None]) -> tuple[Path, int | Non
 def _unusable(path: Path, error: OSError, fix: str, elsewhere: str) -> LeaseError:
     """The error of a lease that cannot be opened, or whose file system has no locks: then `elsewhere` is what helps."""
     if error.errno in NO_LOCKS:
-        none = "its file system has no locks (Lustre without `-o flock`, NFS without lockd)"
-        return LeaseError(f"{path} cannot be locked ({error.strerror}): {none}; {elsewhere}")
+        return LeaseError(f"{path} cannot be locked ({error.strerror}): {WITHOUT_LOCKS}; {elsewhere}")
     return LeaseError(f"{path} cannot be opened ({error.strerror}); {fix}")
 
 

@@ -23,7 +23,7 @@ def pins(lock: Path) -> dict[str, str]:
 def difference(environment: Path, locks: Iterable[Path]) -> str | None:
     """A clause on the first package that an environment has otherwise than its locks say; None where it has them all.
 
-    It lists one folder, so it takes about a millisecond. Files that are missing within a package are not seen.
+    It lists one folder, so it takes some ten milliseconds. Files that are missing within a package are not seen.
     """
     installed: dict[str, str] = {}
     for entry in environment.glob("lib/python3*/site-packages/*-info"):

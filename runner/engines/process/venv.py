@@ -29,6 +29,7 @@ from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
 from runner.errors import naming, system_fault
 from runner.images import pip_configuration
+from runner.machine import lease
 from runner.paths import CACHE_FIX, cache_folder
 from runner.text import plural
 
@@ -47,7 +48,7 @@ _SHOWN_LINES = 15
 # The message of pip when no index has a requirement. A wheel that it refuses for its hash gives another message.
 _NOT_FOUND = "No matching distribution found"
 
-# The same settings as variables.
+# Pip's settings that would install elsewhere, as variables of the user's environment.
 _MISPLACING = tuple(f"PIP_{name.upper()}" for name in pip_configuration.MISPLACING)
 
 
@@ -188,8 +189,8 @@ def _has_locks(folder: Path) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise EngineError(
-                f"{folder} has no locks ({error.strerror}; Lustre without `-o flock`, NFS without lockd), and two runners could make one "
-                "environment at once: set XDG_CACHE_HOME to a folder on another file system"
+                f"{folder} cannot be locked ({error.strerror}): {lease.WITHOUT_LOCKS}, and two runners could make one environment at once; "
+                "set XDG_CACHE_HOME to a folder on another one"
             ) from None
 
 
@@ -275,8 +276,8 @@ class _Steps:
         self._name = name
         self._log = log
         self._last: deque[str] = deque(maxlen=_SHOWN_LINES)
-        # Variables for pip. Those of the user's own environment go before them.
-        self.settings: dict[str, str] = {}
+        # Variables for pip, which then reads no file of settings. Those of the user's own environment go before them.
+        self.settings: dict[str, str] | None = None
         with naming(log):
             log.write_bytes(b"")
 
@@ -302,11 +303,11 @@ class _Steps:
         own = {
             name: value
             for name, value in os.environ.items()
-            if name not in (*_MISPLACING, *self.settings.keys() & {"PIP_CONFIG_FILE"})
-            and name != "VIRTUAL_ENV"
-            and not name.startswith("PYTHON")
+            if name not in _MISPLACING and name != "VIRTUAL_ENV" and not name.startswith("PYTHON")
         }
-        environment = self.settings | own | {"PIP_USER": "0"}
+        environment = (self.settings or {}) | own | {"PIP_USER": "0"}
+        if self.settings is not None:
+            environment["PIP_CONFIG_FILE"] = os.devnull
         if programs:
             environment["PATH"] = f"{programs}:{environment.get('PATH', os.defpath)}"
         process = subprocess.Popen(

@@ -82,5 +82,5 @@ def test_an_environment_is_not_made_where_two_runners_could_make_it_at_once(
 ) -> None:
     (tmp_path / "name.lock").touch()
     no_locks(monkeypatch, tmp_path)
-    with pytest.raises(EngineError, match="has no locks .*: set XDG_CACHE_HOME"), venv.alone(tmp_path / "name", print):
+    with pytest.raises(EngineError, match="has no locks .*; set XDG_CACHE_HOME"), venv.alone(tmp_path / "name", print):
         pytest.fail("it was held")
