@@ -39,6 +39,11 @@ def in_a_line(text: str, longest: int = LONGEST) -> str:
     return "⏎".join(visible(text, longest).splitlines())
 
 
+def last_line(log: str) -> str:
+    """The last line of a log that is not empty: in Python the exception. Empty where there is none."""
+    return next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
+
+
 def _visible_character(character: str) -> str:
     if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
         return character

@@ -19,7 +19,7 @@ from runner.plan.combination import Cell
 from runner.results import parity
 from runner.results.parcel import Parcel
 from runner.results.plausible import windows, work
-from runner.text import visible
+from runner.text import last_line, visible
 
 # (error kind, reason) of a repeat that failed.
 Failure = tuple[str, str]
@@ -154,8 +154,8 @@ def _ended(evidence: Evidence) -> Failure | None:
 
 
 def _last_words(log: str) -> str:
-    """The last line of a log, which in Python is the exception, as the end of a sentence; nothing of an empty log."""
-    line = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
+    """The last line of a log as the end of a sentence; nothing of an empty log."""
+    line = last_line(log)
     return f": {visible(line, _MOST_WORDS)}" if line else ""
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from runner.engines.slots import Exit
 from runner.errors import EngineError
+from runner.text import last_line
 
 if TYPE_CHECKING:
     from runner.engines.base import Running
@@ -62,5 +63,5 @@ def printed(running: Running, seconds: float, most: int) -> Printed:
 
 def refusal(log: str) -> str | None:
     """The sentence with which a process that failed was refused as not supported; None where it was not."""
-    last = (log.strip().splitlines() or [""])[-1]
+    last = last_line(log)
     return last.removeprefix(UNSUPPORTED)[:300] if last.startswith(UNSUPPORTED) else None

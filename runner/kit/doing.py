@@ -158,7 +158,7 @@ class Doer:
             self.engine.name,
             image_digest=self.ready.digest,
             uuids=self.slot.device_uuids,
-            cpus=len(self.slot.cpus),
+            cpus=self.slot.threads,
             code=answer.ended.code,
             out_of_memory=answer.ended.out_of_memory,
             ended_by=hung if answer.late and answer.ended.code else None,

@@ -10,7 +10,7 @@ from runner.admission.record import Recorder
 from runner.engines.probe import refusal
 from runner.kit.steps import Kind
 from runner.results.parcel import Parcel
-from runner.text import in_a_line
+from runner.text import in_a_line, last_line
 
 # Of the output of a step that is no cell.
 MOST_OUTPUT_BYTES = 1 << 20
@@ -29,7 +29,7 @@ def outcome(kind: Kind, parcel: Parcel) -> tuple[str, str]:
         status, said = "refused", why
     else:
         output = b"".join(piece for _, piece in parcel.tape)[:MOST_OUTPUT_BYTES]
-        last = (parcel.log.strip().splitlines() or ["it printed nothing"])[-1]
+        last = last_line(parcel.log) or "it printed nothing"
         try:
             status, said = (_of_check if kind == "check" else _of_windows)(json.loads(output))
         except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError):

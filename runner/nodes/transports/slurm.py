@@ -20,7 +20,7 @@ from runner.nodes.transports import transport
 from runner.nodes.transports.transport import Node, Nodes, NodesError
 from runner.paths import find_program
 from runner.run.progress import say
-from runner.text import in_a_line, length, plural
+from runner.text import in_a_line, last_line, length, plural
 
 _PROGRAMS = ("srun", "salloc", "scontrol", "sinfo", "squeue")
 
@@ -238,8 +238,8 @@ def _asked(*words: str) -> str:
     except OSError as error:
         raise NodesError(f"--nodes slurm: {words[0]} cannot be started ({error.strerror})") from None
     if ended.returncode:
-        said = ended.stderr.strip().splitlines() or ["it printed nothing"]
-        raise NodesError(f"--nodes slurm: {words[0]} failed: {in_a_line(said[-1], 300)}")
+        said = last_line(ended.stderr) or "it printed nothing"
+        raise NodesError(f"--nodes slurm: {words[0]} failed: {in_a_line(said, 300)}")
     return ended.stdout
 
 
