@@ -23,15 +23,13 @@ class GroupLimits:
 
     cpus: float | None  # seconds of CPU time for each second
     memory_bytes: int | None
-    processes: int | None  # threads count
 
 
 def limits(root: Path = _ROOT, own: Path = _SELF) -> GroupLimits:
     """The limits of this process."""
-    memory = _least(_numbers(root, own, "memory", ("memory.max", "memory.limit_in_bytes")))
-    processes = _least(_numbers(root, own, "pids", ("pids.max",)))
     quotas = [quota for folder in _folders(root, own, "cpu") if (quota := _quota(folder)) is not None]
-    return GroupLimits(min(quotas, default=None), memory, processes)
+    memory = [limit for folder in _folders(root, own, "memory") if (limit := _memory(folder)) is not None]
+    return GroupLimits(min(quotas, default=None), min(memory, default=None))
 
 
 def path_of(controller: str, root: Path = _ROOT, own: Path = _SELF) -> Path | None:
@@ -60,15 +58,12 @@ def _folders(root: Path, own: Path, controller: str) -> Iterator[Path]:
     yield top
 
 
-def _numbers(root: Path, own: Path, controller: str, names: tuple[str, ...]) -> Iterator[int]:
-    for folder in _folders(root, own, controller):
-        for name in names:
-            with contextlib.suppress(OSError, ValueError):
-                yield int((folder / name).read_text())
-
-
-def _least(numbers: Iterator[int]) -> int | None:
-    return min((number for number in numbers if 0 < number < _UNLIMITED), default=None)
+def _memory(folder: Path) -> int | None:
+    """Bytes that a group may use; None without a limit."""
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            return limit if 0 < (limit := int((folder / name).read_text())) < _UNLIMITED else None
+    return None
 
 
 def _quota(folder: Path) -> float | None:

@@ -34,8 +34,8 @@ _PREFIX = "dlbench-"
 CPUS = "cpus"
 
 # The errors of flock(2) on a file system that has no locks.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 WITHOUT_LOCKS = "its file system has no locks (Lustre without `-o flock`, NFS without lockd)"
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 # The most bytes of a lease; a runner writes fewer. The kernel's own limit is PID_MAX_LIMIT of linux/threads.h.
 _MOST_BYTES = 1000
@@ -136,7 +136,7 @@ def _first_try(device: str, say: Callable[[str], None]) -> tuple[Path, int | Non
 
 def _unusable(path: Path, error: OSError, fix: str, elsewhere: str) -> LeaseError:
     """The error of a lease that cannot be opened, or whose file system has no locks: then `elsewhere` is what helps."""
-    if error.errno in NO_LOCKS:
+    if error.errno in _NO_LOCKS:
         return LeaseError(f"{path} cannot be locked ({error.strerror}): {WITHOUT_LOCKS}; {elsewhere}")
     return LeaseError(f"{path} cannot be opened ({error.strerror}); {fix}")
 

@@ -29,8 +29,8 @@ ONE = {
     "cpu/cpu.cfs_period_us": "100000",
     "memory/memory.limit_in_bytes": "9223372036854771712",
 }
-TWO = {"cgroup.controllers": "cpu memory pids"}
-NOTHING = GroupLimits(None, None, None)
+TWO = {"cgroup.controllers": "cpu memory"}
+NOTHING = GroupLimits(None, None)
 
 
 @pytest.mark.parametrize(
@@ -39,17 +39,17 @@ NOTHING = GroupLimits(None, None, None)
         ({}, "", NOTHING),
         (ONE, "2:cpu,cpuacct:/\n1:memory:/", NOTHING),
         (ONE | {"cpu/job/step/cpu.cfs_quota_us": "50000", "cpu/job/step/cpu.cfs_period_us": "100000"},
-         "2:cpu:/job/step\n1:memory:/", GroupLimits(0.5, None, None)),
-        (ONE | {"cpu/job/cpu.cfs_quota_us": "150000", "cpu/job/cpu.cfs_period_us": "100000", "pids/job/pids.max": "100",
+         "2:cpu:/job/step\n1:memory:/", GroupLimits(0.5, None)),
+        (ONE | {"cpu/job/cpu.cfs_quota_us": "150000", "cpu/job/cpu.cfs_period_us": "100000",
                 "cpu/job/step/cpu.cfs_quota_us": "-1", "memory/job/memory.limit_in_bytes": "4096"},
-         "3:pids:/job/step\n2:cpu:/job/step\n1:memory:/job/step", GroupLimits(1.5, 4096, 100)),
+         "2:cpu:/job/step\n1:memory:/job/step", GroupLimits(1.5, 4096)),
         (TWO, "0::/", NOTHING),
         (TWO | {"user.slice/cpu.max": "200000 100000", "user.slice/a.scope/cpu.max": "max 100000",
-                "user.slice/memory.max": "8192", "user.slice/a.scope/memory.max": "max", "user.slice/a.scope/pids.max": "64"},
-         "0::/user.slice/a.scope", GroupLimits(2.0, 8192, 64)),
+                "user.slice/memory.max": "8192", "user.slice/a.scope/memory.max": "max"},
+         "0::/user.slice/a.scope", GroupLimits(2.0, 8192)),
         # A container whose path is the host's: what is mounted is its own group.
-        (TWO | {"cpu.max": "50000 100000"}, "0::/docker/5f3a", GroupLimits(0.5, None, None)),
-        (TWO | {"a/cpu.max": "words", "a/memory.max": "²", "a/pids.max": ""}, "0::/a", NOTHING),
+        (TWO | {"cpu.max": "50000 100000"}, "0::/docker/5f3a", GroupLimits(0.5, None)),
+        (TWO | {"a/cpu.max": "words", "a/memory.max": "²"}, "0::/a", NOTHING),
     ],
 )  # fmt: skip
 def test_the_least_limit_of_a_group_and_all_above_it_holds(
@@ -62,7 +62,7 @@ def test_the_least_limit_of_a_group_and_all_above_it_holds(
 
 def test_a_quota_is_an_amount_of_time_and_names_no_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(control_groups, "limits", lambda: GroupLimits(2.5, 1 << 30, None))
+    monkeypatch.setattr(control_groups, "limits", lambda: GroupLimits(2.5, 1 << 30))
     machine = detect.detect("none")
     assert (machine.cpu.cpus, machine.cpu.count, machine.cpu.memory_bytes) == (tuple(range(8)), 2, 1 << 30)
     assert "allows the time of 2.5 CPUs of 8: a cell has 2 threads" in machine.notes[0]
