@@ -291,7 +291,7 @@ def by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Lead:
         for framework, entry in of.surely_out(len(compared)).items():
             told.setdefault(framework, []).append((group.key.workload, entry.ratio.value, between_ratios(entry.ratio)))
     if not told:
-        return _at_most_among([of for _, of in compared])
+        return _at_most_among([of for _, of in compared]) or _of_single_repeats(compared)
     # The nearest of them says by how much one leads at least; the farthest what a choice may cost.
     rows = sorted((ratio, name) for name, found in told.items() for _, ratio, _ in found)
     nearest, farthest = rows[0], rows[-1]
@@ -310,10 +310,25 @@ def by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Lead:
     return Lead(words, "; ".join([*parts, *([f"{more} more in the table"] if more else [])]), told=True)
 
 
-def _at_most_among(compared: Sequence[Standing]) -> Lead:
-    """How far the cells are apart at most, where none is slower beyond doubt in all of these groups together."""
+def _of_single_repeats(compared: Sequence[tuple[Group, Standing]]) -> Lead:
+    """How far the others are behind at least, where nothing was repeated."""
+    behind: list[tuple[float, str, str]] = []
+    for group, of in compared:
+        # The first cell of a framework is its fastest.
+        least = {entry.cell.framework: entry.at_least or 1.0 for entry in reversed(of.out_once)}
+        out = [name for name in least if name not in of.frameworks]
+        behind += [(least[name], framework_name(name), group.key.workload) for name in out]
+    if not behind:
+        return Lead("Open: measured once", "no repeat rules a framework out", told=False)
+    farthest = sorted(behind, reverse=True)[:2]
+    shown = [f"{name} takes more than {bound(least)} times as long at {where}" for least, name, where in farthest]
+    return Lead(f"More than {bound(farthest[0][0])} times, by one repeat", listing(shown), told=False)
+
+
+def _at_most_among(compared: Sequence[Standing]) -> Lead | None:
+    """How far the cells are apart at most, where none is slower beyond doubt in all of these groups together; None without repeats."""
     if not any(of.repeated for of in compared):
-        return Lead("Open: measured once", "one repeat shows no bound", told=False)
+        return None
     apart = [_apart(of) for of in compared]
     known = [most for most in apart if most is not None]
     if len(known) < len(apart) or not known or too_wide(1.0, max(known)):
