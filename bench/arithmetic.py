@@ -28,6 +28,10 @@ class Exact(object):
     def elementwise(self, value):
         return value
 
+    def tanh(self, value):
+        """The hyperbolic tangent in a recurrent layer."""
+        return self.elementwise(np.tanh(value))
+
     def sum(self, value, axes):
         """A sum of numbers that are no products."""
         return value.sum(axis=axes)
@@ -99,6 +103,9 @@ class MonteCarlo(object):
     def elementwise(self, value):
         return value * (1.0 + 2.0 * self.unit * self._noise(value))
 
+    def tanh(self, value):
+        return self.elementwise(np.tanh(value))
+
     def stored(self, before, after):
         # A value that did not move is not rounded again.
         return after + self.unit * after * self._noise(after) * (after != before)
@@ -110,6 +117,24 @@ class MonteCarlo(object):
     def _noise(self, value):
         """Numbers of mean 0 and variance 1 in the value's shape, uniform as Parker has them: drawn faster than normal ones."""
         return self.random.uniform(-math.sqrt(3.0), math.sqrt(3.0), np.shape(value))
+
+
+class ApproximateTanh(MonteCarlo):
+    """float32 whose recurrent layers take an approximation of the hyperbolic tangent, as cuDNN's do.
+
+    Held against float64 on an H200 (cuDNN 9 in PyTorch 2.11, tf32 off), the tangent inside cuDNN's GRU errs by up to 180 units of 2^-24 of
+    itself, by 75 in the square mean for arguments of 0.5 to 2, and PyTorch's own by 2.6 and 1. Its sigmoid is exact to float32. An
+    approximation errs alike for like arguments, so its errors do not cancel over the positions: here they are a wave of the argument, with
+    a length and a phase of each run.
+    """
+
+    def __init__(self, random, unit, operand):
+        super(ApproximateTanh, self).__init__(random, unit, operand)
+        self.waves, self.phase = random.uniform(1.0, 8.0), random.uniform(0.0, 2.0 * math.pi)
+
+    def tanh(self, value):
+        errs = math.sqrt(2.0) * 75.0 * self.unit * np.sin(self.waves * np.abs(value) + self.phase)
+        return self.elementwise(np.tanh(value) * (1.0 + errs))
 
 
 class Truncated(MonteCarlo):

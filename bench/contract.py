@@ -232,6 +232,9 @@ class Specification(_Module):
     # loss_and_gradients takes `parts`.
     PARTS = 1
 
+    # Further models of the arithmetic, of some precisions, as bench.parity.ROUNDINGS has those of every workload.
+    ROUNDINGS = {}
+
     # The sums that a large tensor is sketched to (bench.parity.sketch). Few keep the stored reference small.
     BUCKETS = 1024
 
@@ -241,8 +244,9 @@ def check(options):
     framework, workload = options.framework, options.workload
     declared, specified = rules.framework_declaration(framework), rules.workload_declaration(workload)
     precision, devices = options.precision, options.devices
+    where = options.device, precision, workload
     reason = (
-        rules.mode_reason(framework, options.mode, declared["modes"])
+        rules.mode_reason(framework, options.mode, declared["modes"], declared.get("modes_except", {}), where, devices)
         or rules.precision_reason(workload, specified["precisions"], precision)
         or rules.tf32_reason(framework, declared.get("no_tf32"), precision)
         or rules.mixed_precision_reason(

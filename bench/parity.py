@@ -155,7 +155,7 @@ def bounds_of(workload, precision, exact, variant="", parts=1, most_runs=RUNS):
     """
     # Results are stored in float32, so no error is smaller than its unit.
     bounds = dict.fromkeys(exact, MARGIN * 2.0**-24)
-    for margin, runs, rounding in ROUNDINGS[precision]:
+    for margin, runs, rounding in ROUNDINGS[precision] + workload.ROUNDINGS.get(precision, []):
         for run in range(min(runs, most_runs)):
             disturbed = quantities(workload, rounding(np.random.RandomState(run)), variant, parts)
             for key, value in disturbed.items():

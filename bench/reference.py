@@ -174,7 +174,7 @@ def gru(x, w, b, u, c, rounding):
         gh = rounding.product(h, u.T, c)
         r = half(rounding.elementwise(sigmoid(half(gi[:, :size] + gh[:, :size]))))
         z = half(rounding.elementwise(sigmoid(half(gi[:, size : 2 * size] + gh[:, size : 2 * size]))))
-        n = half(rounding.elementwise(np.tanh(half(gi[:, 2 * size :] + half(r * gh[:, 2 * size :])))))
+        n = half(rounding.tanh(half(gi[:, 2 * size :] + half(r * gh[:, 2 * size :]))))
         steps.append((x_t, h, r, z, n, gh[:, 2 * size :]))
         h = half(rounding.elementwise(half(half(1.0 - z) * n) + half(z * h)))
     return h, (steps, w, u)

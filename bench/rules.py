@@ -231,12 +231,19 @@ def adapter_module(framework, stem, folder=FRAMEWORKS):
     return "bench.frameworks.%s.%s" % (os.path.basename(os.path.dirname(path)), stem)
 
 
-def mode_reason(framework, mode, modes):
-    """`modes` are those that framework.json declares."""
-    if mode in modes:
-        return None
-    names = sorted(modes, key=lambda name: (name != "default", name))
-    return "%s has no mode %r; it has %s" % (framework, mode, ", ".join(names))
+def mode_reason(framework, mode, modes, exceptions, where, devices):
+    """`modes` and `exceptions` are "modes" and "modes_except" of framework.json.
+
+    The latter holds, for each mode, what has it not: a kind of device, a precision, a workload or "several" devices -> the reason. `where`
+    are the cell's kind of device, precision and workload.
+    """
+    if mode not in modes:
+        names = sorted(modes, key=lambda name: (name != "default", name))
+        return "%s has no mode %r; it has %s" % (framework, mode, ", ".join(names))
+    for exception in where + (("several",) if devices > 1 else ()):
+        if exception in exceptions.get(mode, {}):
+            return "%s has no mode %r here: %s" % (framework, mode, exceptions[mode][exception])
+    return None
 
 
 def precision_reason(workload, precisions, precision):

@@ -8,7 +8,7 @@ import collections
 
 import numpy as np
 
-from bench import reference
+from bench import arithmetic, reference
 from bench.canonical import Variant, bias, weight
 
 BATCH = 64
@@ -28,6 +28,8 @@ DROPOUT = False
 BETA1 = 0.9
 BETA2 = 0.999
 EPSILON = 1e-8
+# The margin, how often it is run, and the model (bench.parity.ROUNDINGS). It is no random error, as truncation is none.
+ROUNDINGS = {"fp32": [(1.5, 4, lambda random: arithmetic.ApproximateTanh(random, 2.0**-24, 0.0))]}
 
 # The GRU's gates are stacked r, z, n: w (300, 125) with bias b, u (300, 100) with the recurrent bias c. Dense (out, in).
 PARAMETERS = [

@@ -43,6 +43,8 @@ class Framework(BaseModel):
     modes: dict[str, str]  # how it can compile -> what that is; "default" is its own habit
     # mode -> the first version of the framework that has it
     modes_since: dict[str, str] = Field(default_factory=dict)
+    # mode -> what has it not: a kind of device, a precision, a workload or "several" devices -> the reason
+    modes_except: dict[str, dict[str, str]] = Field(default_factory=dict)
     # the folder whose adapters it computes with, where its own folder has none for a workload
     adapters: str | None = None
     # the folder of the library that computes for it, whose profile.py and ceilings.py are its own
@@ -73,9 +75,9 @@ class Framework(BaseModel):
     def _modes_are_there(self) -> Framework:
         if "default" not in self.modes:
             raise ValueError('modes has no "default"; say what the framework does where nothing is asked for')
-        for mode in self.modes_since:
-            if mode not in self.modes:
-                raise ValueError(f"modes_since: the framework has no mode {mode!r}; name one of its modes")
+        for name, declared in (("modes_since", self.modes_since), ("modes_except", self.modes_except)):
+            if unknown := sorted(set(declared) - set(self.modes)):
+                raise ValueError(f"{name}: the framework has no mode {unknown[0]!r}; name one of its modes")
         for mode, version in self.modes_since.items():
             if not _VERSION.fullmatch(version):
                 raise ValueError(f'modes_since: {mode}: {version!r} is no version; write it like "2.0"')

@@ -79,7 +79,7 @@ class _Gpu(Gpu):
 class KitFacts(_Frozen):
     """facts.json: the machine, the interpreter, and what was to be done."""
 
-    kit: Literal[3]
+    kit: Literal[4]
     bench_sha256: Hash
     # Empty: the CPU was measured.
     device_uuid: Text

@@ -1,17 +1,14 @@
-"""Does the steps. A cell runs as in any run; a check is a process that prints one answer. Each leaves a parcel."""
+"""Does the steps one after another. A cell runs as in any run; the other kind is a process that prints one answer. Each leaves a parcel."""
 
 from __future__ import annotations
 
-import itertools
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runner.engines.base import ReadyImage, Running
+from runner.engines.base import ReadyImage
 from runner.engines.probe import printed
 from runner.engines.process.installed import InterpreterEngine
 from runner.kit import pack
@@ -32,15 +29,10 @@ from runner.run.schedule import CellRunner, slot_of
 STEP_SECONDS = 300.0
 # With less time left, no further step is begun: it would be ended before it has a result.
 LEAST_SECONDS = 10.0
-# How often the main thread looks at the checks: a wait without a limit would hold back Ctrl-C.
+# A step that was stopped ends so much earlier at most than its limit says.
 _WATCH_SECONDS = 0.5
 # From the signal that makes a hanging cell print its stack to the signal that ends it.
 _DUMP_SECONDS = 3.0
-
-# Checks are not timed, so several may share a GPU with this much memory.
-_SHARED_GPU_BYTES = 40e9
-_MOST_CHECKS_AT_ONCE = 4
-_CPUS_OF_A_CHECK = 4
 
 
 class _Silent:
@@ -53,7 +45,7 @@ class _Silent:
 
 @dataclass
 class Doer:
-    """Does steps one after another, and checks side by side. Once stopped, it begins no further one."""
+    """Does steps one after another. Once its GPU is lost, it begins no further one."""
 
     out: Path
     engine: InterpreterEngine
@@ -65,8 +57,6 @@ class Doer:
     deadline: float
     # (framework, workload) -> the digest of the code that its cells run.
     code: Mapping[tuple[str, str], str]
-    _stopped: threading.Event = field(default_factory=threading.Event)
-    _live: set[Running] = field(default_factory=set)
     # The GPU, once it has fallen off the bus.
     _lost: list[str] = field(default_factory=list)
 
@@ -77,32 +67,22 @@ class Doer:
     def do(self, steps: Sequence[KitStep]) -> str:
         """Do the steps, as far as the time goes; the reason for which others are not done."""
         try:
-            for kind, group in itertools.groupby(steps, key=lambda step: step.kind):
-                if kind == "cell":
-                    for step in group:
-                        self._measure(step)
-                else:
-                    self._check_all(list(group), self._at_once() if kind == "check" else 1)
+            for step in steps:
+                if (limit := self._limit()) is None:
+                    break
+                (self._measure if step.kind == "cell" else self._print)(step, limit)
         except KeyboardInterrupt:
             return "it was interrupted"
         return "its GPU fell off the bus" if self._lost else "the time was over"
 
-    def _at_once(self) -> int:
-        memory = self.machine.gpus[0].memory_bytes if self.machine.gpus else None
-        if memory is None or memory < _SHARED_GPU_BYTES:
-            return 1
-        return max(1, min(_MOST_CHECKS_AT_ONCE, len(self.slot.cpus) // _CPUS_OF_A_CHECK))
-
     def _limit(self) -> float | None:
         """The seconds that the next step may take; None where none begins any more."""
         left = self.deadline - time.monotonic()
-        ended = left < LEAST_SECONDS or self._stopped.is_set() or self._lost
+        ended = left < LEAST_SECONDS or self._lost
         return None if ended else min(STEP_SECONDS, left)
 
-    def _measure(self, step: KitStep) -> None:
+    def _measure(self, step: KitStep, limit: float) -> None:
         """Run a cell."""
-        if (limit := self._limit()) is None:
-            return
         limit = max(limit - _DUMP_SECONDS, 0.0)
         site = AttemptContext(
             self.engine,
@@ -116,41 +96,13 @@ class Doer:
         cells = CellRunner(site, self.machine, _Silent(), lambda _: limit, lost=self._lost)
         cells.run_jobs([Job(step.cell, step.repeat)], {step.cell.image: self.ready})
 
-    def _check_all(self, steps: Sequence[KitStep], at_once: int) -> None:
-        with ThreadPoolExecutor(at_once) as pool:
-            waiting = {pool.submit(self._check, step) for step in steps}
-            try:
-                while waiting:
-                    ended, waiting = wait(waiting, _WATCH_SECONDS)
-                    for future in ended:
-                        future.result()
-            except BaseException:
-                self._stopped.set()
-                for running in list(self._live):
-                    running.stop()
-                raise
-
-    def _check(self, step: KitStep) -> None:
-        """Do a check, or hold windows against CUDA's events."""
-        if (limit := self._limit()) is None:
-            return
+    def _print(self, step: KitStep, limit: float) -> None:
+        """Hold windows against CUDA's events."""
         cell, began = step.cell, time.time()
-        if step.kind == "events":
-            module, words = EVENTS_MODULES[cell.framework], [cell.workload, cell.precision]
-        else:
-            module, words = "bench", ["check", cell.workload, "--framework", cell.framework]
-            words += ["--precision", cell.precision, "--device", cell.device_kind]
-        program = replace(self.ready, command=(*self.ready.command[:-1], module))
-        running = self.engine.start(program, words, self.slot, self.run.run_id, None, self.out / "cache" / "checks")
-        self._live.add(running)
-        if self._stopped.is_set():
-            running.stop()
-        try:
-            answer = printed(running, limit, MOST_OUTPUT_BYTES)
-        finally:
-            self._live.discard(running)
-        if self._stopped.is_set():
-            return
+        program = replace(self.ready, command=(*self.ready.command[:-1], EVENTS_MODULES[cell.framework]))
+        words, cache = [cell.workload, cell.precision], self.out / "cache" / step.kind
+        running = self.engine.start(program, words, self.slot, self.run.run_id, None, cache)
+        answer = printed(running, limit, MOST_OUTPUT_BYTES)
         hung = "time-limit", f"it had not ended after {answer.seconds:.0f} s and was stopped"
         parcel = Parcel(
             cell.id,
@@ -179,7 +131,7 @@ class Doer:
             full = "disk", f"the archive would have more than {pack.MOST_BYTES} bytes with what it printed"
             parcel = replace(parcel, ended_by=full, tape=(), telemetry=())
             content = encode(parcel)
-        status, said = outcome(step.kind, parcel)
+        status, said = outcome(step, parcel)
         summary = {"status": status, "energy_joules": energies(parcel.telemetry)}
         replace_bytes(pack.said_path(self.out, step), pack.document(summary))
         # Written last: a step is done when this file is there.

@@ -93,8 +93,10 @@ def _check_cells(archive: Archive) -> None:
     kind, model = ("cuda", models[facts.device_uuid]) if facts.device_uuid else ("cpu", facts.cpu.model)
     lock = installed.lock_sha256(facts.packages.model_dump())
     for cell in dict.fromkeys(step.cell for step in facts.planned):
-        own = replace(cell, mode="default", device_kind=kind, device_model=model, devices=1, device_uuid="", scaling="")
+        own = replace(cell, device_kind=kind, device_model=model, devices=1, device_uuid="", scaling="")
         why = not_planned(cell, PRESET, SEED, workloads, frameworks)
+        if not why and cell.mode not in frameworks[cell.framework].modes:
+            why = f"mode {cell.mode} of {cell.framework}"
         if cell != replace(own, lock_sha256=lock) or not _IMAGE.fullmatch(cell.image):
             why = why or "a cell of another interpreter or device than facts.json names"
         if why:
@@ -155,7 +157,7 @@ def _write(archive: Archive, run: store.RunStore) -> Imported:
             continue
         sums.append(energies(parcel.telemetry))
         if step.kind != "cell":
-            outcomes.append(StepOutcome(step, *outcome(step.kind, parcel)))
+            outcomes.append(StepOutcome(step, *outcome(step, parcel)))
             continue
         host = HostFacts(code_sha256=code.get((cell.framework, cell.workload)), uuids=uuids, boards=boards)
         admitted = store_parcel(run, parcel, cell, host)

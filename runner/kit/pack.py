@@ -16,8 +16,8 @@ from runner.kit.steps import KitStep
 from runner.results.on_disk.whole import replace_bytes
 from runner.results.parcel import ENDING
 
-# Of the archive's layout. In version 2 a check was a document of its own, and in version 1 a step had four files.
-VERSION = 3
+# Of the archive's layout. Until version 3 adapters were checked in steps of their own, which told what a cell tells first.
+VERSION = 4
 
 ARCHIVE, FACTS, MANIFEST = "gpu-kit-results.tar.gz", "facts.json", "manifest.json"
 

@@ -1,4 +1,4 @@
-"""The steps of the kit on a GPU machine, in their order: first a little of everything, so that a short time shows the most. Pure."""
+"""The steps of the kit on a GPU machine, in their order: what people buy a GPU for comes first, with all its repeats. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runner.machine.devices import Gpu, Machine
 from runner.plan.combination import Cell, Skip
 from runner.text import in_a_line
 
-Kind = Literal["check", "cell", "events"]
+Kind = Literal["cell", "events"]
 
 PRESET, SEED = "quick", 1
 
@@ -25,10 +25,17 @@ EVENTS_MODULES = {"torch": "bench.frameworks.torch._events"}
 
 _PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 
+# What is measured first, with all its repeats: a network of convolutions and a recurrent one, at what a GPU is bought for.
+_FIRST = {"cnn-cifar10", "gru-imdb"}, {"fp32", "tf32", "amp-bf16"}
+# What takes the longest to compile.
+_DEEP = {"densenet121-chestxray", "densenet121-synthetic", "resnet50-imagenet"}
+# What a framework does otherwise than by default, and faster. The other modes show what its compiler is worth.
+_FAST_MODES = ("graph", "compile")
+
 
 @dataclass(frozen=True)
 class KitStep:
-    """One process that the kit starts: a repeat of a cell, a check of its adapter, or windows of it against CUDA's events."""
+    """One process that the kit starts: a repeat of a cell, or windows of it against CUDA's events."""
 
     kind: Kind
     cell: Cell
@@ -37,11 +44,15 @@ class KitStep:
     @property
     def name(self) -> str:
         """The name of its file."""
-        return f"{self.kind}.{self.cell.framework}.{self.cell.workload}.{self.cell.precision}.r{self.repeat}"
+        return ".".join((self.kind, *self._words(), f"r{self.repeat}"))
 
     def __str__(self) -> str:
         again = f", repeat {self.repeat}" if self.repeat > 1 else ""
-        return f"{self.kind} {self.cell.framework} {self.cell.workload} {self.cell.precision}{again}"
+        return f"{self.kind} {' '.join(self._words())}{again}"
+
+    def _words(self) -> list[str]:
+        cell = self.cell
+        return [cell.framework, cell.workload, cell.precision, *([cell.mode] if cell.mode != "default" else [])]
 
 
 @dataclass(frozen=True)
@@ -67,10 +78,14 @@ def plan(
     precisions = dict.fromkeys((*_PRECISIONS, *(p for each in declared.values() for p in each["precisions"])))
     cells: list[Cell] = []
     skips: list[Skip] = []
-    for precision, workload, entry in itertools.product(precisions, workloads, entries):
+    for mode, precision, workload, entry in itertools.product(
+        ("default", *_FAST_MODES), precisions, workloads, entries
+    ):
         framework, chosen = entry["framework"], declared[workload]
         named = (framework, wanted.frameworks), (workload, wanted.workloads), (precision, wanted.precisions)
         if any(names and name not in names for name, names in named) or precision not in chosen["precisions"]:
+            continue
+        if mode not in rules.framework_declaration(framework)["modes"]:
             continue
         if rules.module_of(workload, chosen) not in rules.adapters_of(framework):
             continue
@@ -79,11 +94,11 @@ def plan(
             "framework": framework,
             "workload": workload,
             "precision": precision,
-            "mode": "default",
+            "mode": mode,
             "device_kind": "cuda" if gpu else "cpu",
             "device_model": gpu.model if gpu else machine.cpu.model,
         }
-        if reason := _reason(entry, workload, precision, gpu, wanted):
+        if reason := _reason(entry, workload, precision, mode, gpu, wanted):
             skips.append(Skip(**names, reason=reason))
         else:
             batch = chosen["presets"][PRESET].get("batch") or chosen["batch"]
@@ -91,15 +106,19 @@ def plan(
     return _in_order(cells, wanted.repeats), skips
 
 
-def _reason(entry: Mapping[str, Any], workload: str, precision: str, gpu: Gpu | None, wanted: Wanted) -> str | None:
+def _reason(
+    entry: Mapping[str, Any], workload: str, precision: str, mode: str, gpu: Gpu | None, wanted: Wanted
+) -> str | None:
     framework, kind, kinds = entry["framework"], "cuda" if gpu else "cpu", entry.get("device_kinds")
     # A framework that the user names is tried, whatever it reports.
     if isinstance(kinds, list) and kind not in kinds and framework not in wanted.frameworks:
         words = f"{framework} {entry['version']} here computes on {' and '.join(map(str, kinds)) or 'nothing'} only"
         return in_a_line(words, 300)
     declared = rules.framework_declaration(framework)
+    where = kind, precision, workload
     reason: str | None = (
-        precision_reason(precision, gpu.model if gpu else "", gpu.compute_capability if gpu else None)
+        rules.mode_reason(framework, mode, declared["modes"], declared.get("modes_except", {}), where, 1)
+        or precision_reason(precision, gpu.model if gpu else "", gpu.compute_capability if gpu else None)
         or rules.tf32_reason(framework, declared.get("no_tf32"), precision)
         or rules.mixed_precision_reason(framework, declared.get("amp", {}), workload, precision, kind, 1)
     )
@@ -107,25 +126,37 @@ def _reason(entry: Mapping[str, Any], workload: str, precision: str, gpu: Gpu | 
 
 
 def _in_order(cells: Sequence[Cell], repeats: int) -> list[KitStep]:
-    """Cells with the checks of their adapters. What tells the most of a new device comes first."""
-    declared = {cell.workload: rules.workload_declaration(cell.workload) for cell in cells}
-    checks = [
-        KitStep("check", cell)
-        for cell in cells
-        if declared[cell.workload]["task"] == "train" and "computes" not in declared[cell.workload]
-    ]
-    once = [KitStep("cell", cell) for cell in cells]
-    first = [step for step in once if step.cell.workload in ROSETTA and step.cell.precision == "fp32"]
-    ops = [step for step in once if declared[step.cell.workload]["task"] == "operators"]
-    events = [
-        KitStep("events", step.cell)
-        for step in first
-        if step.cell.framework in EVENTS_MODULES and step.cell.device_kind == "cuda"
-    ]
-    ordered = [*(step for step in checks if step.cell.precision == "fp32"), *first, *events, *checks, *ops, *once]
+    """All repeats of what tells the most of a new device come before the first repeats of the rest; the deep networks are the last."""
     shuffled = random.Random(SEED)
-    for repeat in range(2, repeats + 1):
-        again = [KitStep("cell", step.cell, repeat) for step in once if step not in ops]
-        shuffled.shuffle(again)
-        ordered += again
-    return list(dict.fromkeys(ordered))
+    groups: dict[int, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(_rank(cell), []).append(cell)
+    ordered: list[KitStep] = []
+    for rank in sorted(groups):
+        ordered += [KitStep("cell", cell) for cell in groups[rank]]
+        if rank == 0:
+            ordered += _against_events(groups[rank])
+        for repeat in range(2, repeats + 1):
+            again = [KitStep("cell", cell, repeat) for cell in groups[rank] if not _is_curve(cell)]
+            shuffled.shuffle(again)
+            ordered += again
+    return ordered
+
+
+def _rank(cell: Cell) -> int:
+    """The group of a cell: the first has the least."""
+    workloads, precisions = _FIRST
+    if cell.workload in workloads and cell.precision in precisions:
+        return 0 if cell.mode == "default" else 1
+    if _is_curve(cell):
+        return 2
+    return 4 if cell.workload in _DEEP else 3
+
+
+def _is_curve(cell: Cell) -> bool:
+    return bool(rules.workload_declaration(cell.workload)["task"] == "operators")
+
+
+def _against_events(cells: Sequence[Cell]) -> list[KitStep]:
+    of_cuda = [cell for cell in cells if cell.device_kind == "cuda" and cell.precision == "fp32"]
+    return [KitStep("events", cell) for cell in of_cuda if cell.framework in EVENTS_MODULES]

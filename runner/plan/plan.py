@@ -73,7 +73,14 @@ def plan(
             or target.reason
             or (_gpu_reason(image, target.gpu) if target.gpu else None)
             or _adapter_reason(framework, workload)
-            or rules.mode_reason(framework.name, mode, framework.modes)
+            or rules.mode_reason(
+                framework.name,
+                mode,
+                framework.modes,
+                framework.modes_except,
+                (target.kind, precision, workload.name),
+                target.count,
+            )
             or _image_mode_reason(framework, mode, image)
             or _precision_reason(precision, workload, image, target.gpu)
             or rules.tf32_reason(framework.name, framework.no_tf32, precision)

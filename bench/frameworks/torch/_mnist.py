@@ -5,6 +5,7 @@ import torch.nn.functional as F
 
 from bench import contract
 from bench.frameworks.torch._mixed import Mixed, updates
+from bench.frameworks.torch._steps import steps_of
 from bench.frameworks.torch.cnn_cifar10 import canonical_name, torch_name
 from bench.frameworks.torch.framework import adam, compiled, to_device, torch_device
 
@@ -17,11 +18,13 @@ class Trained(contract.Training):
         self.compiled = compiled(setup, self.network)
         self.optimizer = adam(setup, self.network, 0.001)
         self.mixed = Mixed(setup, self.optimizer)
+        self.run = steps_of(setup, self.device, self._step)
 
     def load(self, parameters):
         state = {torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
         self.network.load_state_dict(state)
         self.mixed.restart()
+        self.run.forget()
 
     def read(self):
         return {canonical_name(name): p.detach().cpu().numpy() for name, p in self.network.named_parameters()}
@@ -39,6 +42,9 @@ class Trained(contract.Training):
         return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
     def step(self, x, y):
+        return self.run(x, y)
+
+    def _step(self, x, y):
         self.optimizer.zero_grad()
         with self.mixed.forward():
             # The loss takes logits: there is exactly one softmax.

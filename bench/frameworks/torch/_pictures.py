@@ -4,16 +4,18 @@ import torch
 from torch import distributed
 
 from bench import contract
-from bench.frameworks.torch.framework import compiled, to_device, torch_device
+from bench.frameworks.torch._steps import steps_of
+from bench.frameworks.torch.framework import compiled, memory_format, to_device, torch_device
 
 
 class Trained(contract.Training):
     """A subclass has `optimizer` and loss(logits, y). Each of several processes normalises its own part of a batch."""
 
     def __init__(self, setup, network):
-        self.device, self.devices = torch_device(setup), setup.devices
-        self.network = network.to(self.device, memory_format=torch.channels_last)
+        self.device, self.devices, self.format = torch_device(setup), setup.devices, memory_format(setup)
+        self.network = network.to(self.device, memory_format=self.format)
         self.compiled = compiled(setup, self.network, broadcast_buffers=False)
+        self.run = steps_of(setup, self.device, self._step)
 
     def load(self, parameters):
         state = {name: torch.from_numpy(value) for name, value in parameters.items()}
@@ -22,10 +24,12 @@ class Trained(contract.Training):
         state.update((name, torch.tensor(0)) for name in counters)
         self.network.load_state_dict(state)
         self.optimizer.state.clear()
+        self.run.forget()
 
     def set_rate(self, rate):
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+        self.run.forget()
 
     def read(self):
         return {name: value.cpu().numpy() for name, value in self.network.state_dict().items()}
@@ -39,13 +43,12 @@ class Trained(contract.Training):
                 buffer /= self.devices
 
     def inputs(self, x, y):
-        # Channels last in memory, seen as (N, C, H, W): the convolutions take this layout without reordering.
-        return torch.from_numpy(x).to(memory_format=torch.channels_last).numpy(), y
+        # Seen as (N, C, H, W), however it lies in memory.
+        return torch.from_numpy(x).to(memory_format=self.format).numpy(), y
 
     def _backward(self, x, y):
         # The normalisations use the batch's statistics and update the running ones.
         self.network.train()
-        x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
         logits = self.compiled(x)
         loss = self.loss(logits, y)
@@ -53,11 +56,14 @@ class Trained(contract.Training):
         return logits, loss
 
     def probe(self, x, y):
-        logits, loss = self._backward(x, y)
+        logits, loss = self._backward(*to_device(self.device, x, y))
         gradients = {name: p.grad.cpu().numpy() for name, p in self.network.named_parameters()}
         return logits.detach().cpu().numpy(), loss.item(), gradients
 
     def step(self, x, y):
+        return self.run(x, y)
+
+    def _step(self, x, y):
         _, loss = self._backward(x, y)
         self.optimizer.step()
         return loss

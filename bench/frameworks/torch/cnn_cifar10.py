@@ -1,8 +1,7 @@
 """The CIFAR-10 network in PyTorch: a Module, an optimiser, a step written by hand.
 
-Idiomatic here: the convolutions of cuDNN and oneDNN take channels-last tensors without reordering (PyTorch's tutorial on channels last);
-a tensor is still seen as (N, C, H, W). Labels are int64. From PyTorch 2.0 on zero_grad() frees the gradients; earlier it fills them with
-zeros.
+Idiomatic here: pictures lie in memory as the device's convolutions want them (memory_format), and are seen as (N, C, H, W). Labels are
+int64. From PyTorch 2.0 on zero_grad() frees the gradients; earlier it fills them with zeros.
 """
 
 import torch
@@ -11,7 +10,8 @@ from torch import nn
 
 from bench import contract
 from bench.frameworks.torch._mixed import Mixed
-from bench.frameworks.torch.framework import compiled, to_device, torch_device
+from bench.frameworks.torch._steps import steps_of
+from bench.frameworks.torch.framework import compiled, memory_format, to_device, torch_device
 
 
 class Network(nn.Module):
@@ -42,25 +42,27 @@ class Network(nn.Module):
 class Training(contract.Training):
     def __init__(self, setup):
         torch.manual_seed(setup.seed)
-        self.device = torch_device(setup)
+        self.device, self.format = torch_device(setup), memory_format(setup)
         self.dropout = setup.training
-        self.network = Network().to(self.device, memory_format=torch.channels_last)
+        self.network = Network().to(self.device, memory_format=self.format)
         self.compiled = compiled(setup, self.network)
         # Momentum: v = m v + g; w = w - rate v, without dampening or Nesterov.
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9)
         self.mixed = Mixed(setup, self.optimizer)
+        self.run = steps_of(setup, self.device, self._step)
 
     def load(self, parameters):
         state = {torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
         self.network.load_state_dict(state)
         self.mixed.restart()
+        self.run.forget()
 
     def read(self):
         return {canonical_name(name): p.detach().cpu().numpy() for name, p in self.network.named_parameters()}
 
     def inputs(self, x, y):
-        # Channels last in memory, seen as (N, C, H, W): the convolutions take this layout without reordering.
-        return torch.from_numpy(x).to(memory_format=torch.channels_last).numpy(), y.astype("int64")
+        # Seen as (N, C, H, W), however it lies in memory.
+        return torch.from_numpy(x).to(memory_format=self.format).numpy(), y.astype("int64")
 
     def probe(self, x, y):
         self.network.train(self.dropout)
@@ -74,8 +76,10 @@ class Training(contract.Training):
         return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
     def step(self, x, y):
+        return self.run(x, y)
+
+    def _step(self, x, y):
         self.network.train(self.dropout)
-        x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
         with self.mixed.forward():
             # The loss takes logits: there is exactly one softmax.

@@ -11,6 +11,7 @@ from torch import nn
 
 from bench import contract
 from bench.frameworks.torch._mixed import Mixed, functional_call, half_on_a_cpu, updates
+from bench.frameworks.torch._steps import steps_of
 from bench.frameworks.torch.framework import adam, compiled, to_device, torch_device
 
 # canonical name -> torch's
@@ -57,10 +58,12 @@ class Training(contract.Training):
         # The embedding's gradient is dense.
         self.optimizer = adam(setup, self.network, 0.001)
         self.mixed = Mixed(setup, self.optimizer)
+        self.run = steps_of(setup, self.device, self._step)
 
     def load(self, parameters):
         self.network.load_state_dict({NAMES[name]: torch.from_numpy(value) for name, value in parameters.items()})
         self.mixed.restart()
+        self.run.forget()
 
     def read(self):
         tensors = dict(self.network.named_parameters())
@@ -82,8 +85,10 @@ class Training(contract.Training):
         return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
     def step(self, x, y):
+        return self.run(x, y)
+
+    def _step(self, x, y):
         self.network.train()
-        x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
         with self.mixed.forward():
             # The loss takes logits: there is exactly one softmax.

@@ -1,14 +1,14 @@
 """ResNet-50's features in PyTorch: the modules of torchvision's network under the same names, without its classifier.
 
-Idiomatic here: eval() makes the normalisations use their running statistics. The convolutions of cuDNN and oneDNN take channels-last
-tensors without reordering (PyTorch's tutorial on channels last).
+Idiomatic here: eval() makes the normalisations use their running statistics. Pictures lie in memory as the device's convolutions want
+them (memory_format).
 """
 
 import torch
 from torch import nn
 
 from bench import contract
-from bench.frameworks.torch.framework import compiled, to_device, torch_device
+from bench.frameworks.torch.framework import compiled, memory_format, to_device, torch_device
 
 
 class Bottleneck(nn.Module):
@@ -58,8 +58,8 @@ class Network(nn.Module):
 
 class Inference(contract.Inference):
     def __init__(self, setup):
-        self.device = torch_device(setup)
-        self.network = Network().eval().to(self.device, memory_format=torch.channels_last)
+        self.device, self.format = torch_device(setup), memory_format(setup)
+        self.network = Network().eval().to(self.device, memory_format=self.format)
         self.compiled = compiled(setup, self.network)
 
     def load(self, parameters):
@@ -70,8 +70,8 @@ class Inference(contract.Inference):
         self.network.load_state_dict(state)
 
     def inputs(self, x):
-        # Channels last in memory, seen as (N, C, H, W): the convolutions take this layout without reordering.
-        return torch.from_numpy(x).to(memory_format=torch.channels_last).numpy()
+        # Seen as (N, C, H, W), however it lies in memory.
+        return torch.from_numpy(x).to(memory_format=self.format).numpy()
 
     # No gradients in evaluation: they cost memory and time.
     @torch.inference_mode()

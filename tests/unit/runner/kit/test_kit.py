@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import os
 import re
@@ -35,7 +36,7 @@ from runner.kit.steps import KitStep, Wanted, plan
 from runner.machine import telemetry
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.paths import PROJECT
-from runner.plan.combination import Skip
+from runner.plan.combination import Cell, Skip
 from runner.results import store
 from runner.results.parcel import Parcel, decode
 from runner.results.plausible import work
@@ -49,7 +50,7 @@ SHORT = ("--device", "cpu", "--workloads", "cnn-cifar10,gru-imdb", "--repeats", 
 ARCHIVE = "results/gpu-kit-results.tar.gz"
 CPU = Machine(Cpu("AMD EPYC", (0,), 1), (), None)
 STEP = KitStep("cell", make_cell(image="host-torch-2.13.0", device_model="AMD EPYC"))
-CHECK = replace(STEP, kind="check")
+EVENTS = replace(STEP, kind="events")
 
 
 def test_a_kit_is_small_and_has_the_bench_of_this_checkout(kit: Path) -> None:
@@ -119,7 +120,7 @@ def test_results_are_imported_reported_saved_and_verified_against(
 ) -> None:
     ended = run_kit("--python", str(interpreter()), *SHORT)
     assert ended.returncode == 0, ended.stderr
-    assert "6 steps ended well, 0 were refused, 0 failed, 0 were not done" in ended.stderr
+    assert "8 steps ended well, 0 were refused, 0 failed, 0 were not done" in ended.stderr
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DLBENCH_REFERENCES", str(tmp_path / "references"))
     # A replay is faster than any CPU computes it.
@@ -128,19 +129,19 @@ def test_results_are_imported_reported_saved_and_verified_against(
     imported = runner.invoke(app, ["import", ARCHIVE, "--out", "runs"])
     assert imported.exit_code == 0, imported.stderr
     folder = Path(imported.stdout.strip())
-    assert "4 × cell ok, 2 × check ok; 0 steps were not done" in imported.stderr
+    assert "8 × cell ok; 0 steps were not done" in imported.stderr
     digest = read(Path(ARCHIVE)).sha256
     assert f"Imported from the archive {digest[:12]}." in whole(folder / "report.html")
     words = "--workloads gru-imdb --precision fp32 --repeats 2 --out measured-again"
     assert f"python3 kit.py --device cpu --frameworks torch {words}" in whole(folder / "report.html")
     cells = store.read([folder], "cells").to_pandas()
     assert set(cells.engine.dropna()) == {"host"}
-    assert sorted(cells[cells.status == "ok"].repeat) == [1, 1, 2, 2]
+    assert sorted(cells[cells.status == "ok"].repeat) == [1] * 4 + [2] * 4
     manifest = store.RunStore(folder).manifest()
     assert manifest["imported"]["sha256"] == digest
     assert {cell["image"] for cell in manifest["plan"]} == {"host-torch-2.13.0"}
     reasons = cells[cells.status == "skipped"].reason
-    assert set(reasons) == {"a CPU has no TF32 unit"}
+    assert set(reasons) == {"a CPU has no TF32 unit", "torch has no mode 'graph' here: a CUDA graph needs a GPU"}
     assert runner.invoke(app, ["reference", "save", str(folder), "--name", "gpu-day", "--noisy"]).exit_code == 0
     verified = runner.invoke(app, ["verify", "--run", str(folder), "--reference", "gpu-day"])
     assert verified.exit_code in (0, 2), verified.output
@@ -197,10 +198,10 @@ def do(
 def left(folder: Path, step: KitStep = STEP) -> tuple[str, Parcel]:
     """What is said of a step that is done, and its parcel."""
     parcel = decode(pack.path_of(folder, step).read_bytes(), step.name)
-    return outcome(step.kind, parcel)[1], parcel
+    return outcome(step, parcel)[1], parcel
 
 
-@pytest.mark.parametrize("step", [STEP, CHECK])
+@pytest.mark.parametrize("step", [STEP, EVENTS])
 def test_a_step_that_is_cut_off_twice_has_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: KitStep) -> None:
     for done in (False, True):
         do(tmp_path, monkeypatch, "import time; time.sleep(30)", step, 0.5)
@@ -219,7 +220,7 @@ def test_a_cell_whose_gpu_is_lost_has_a_parcel_that_says_so_and_no_other_is_begu
     assert (said, parcel.never_ran) == ("every GPU that it could run on has fallen off the bus", True)
 
 
-@pytest.mark.parametrize("step", [STEP, CHECK])
+@pytest.mark.parametrize("step", [STEP, EVENTS])
 def test_an_interrupt_stops_the_step_that_runs_and_keeps_nothing_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: KitStep
 ) -> None:
@@ -241,10 +242,10 @@ def test_an_interrupt_while_the_frameworks_are_looked_for_is_one_line(
     assert capsys.readouterr().err == "kit.py: interrupted; what had ended is kept, run it again\n"
 
 
-def test_a_check_that_prints_too_much_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_prints_too_much_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doing, "MOST_OUTPUT_BYTES", 100)
-    do(tmp_path, monkeypatch, "while True: print('x' * 40)", CHECK)
-    said, parcel = left(tmp_path, CHECK)
+    do(tmp_path, monkeypatch, "while True: print('x' * 40)", EVENTS)
+    said, parcel = left(tmp_path, EVENTS)
     assert [piece for _, piece in parcel.tape] == [(b"x" * 40 + b"\n") * 2 + b"x" * 18]
     assert said == "it printed nothing"
 
@@ -280,18 +281,19 @@ def test_the_first_start_that_measures_something_decides_the_options(
     assert run_kit(*words).returncode == 0
 
 
-def test_a_check_that_fails_and_a_cell_that_breaks_the_protocol_are_named(
+def test_a_cell_that_computes_something_else_and_one_that_breaks_the_protocol_are_named(
     run_kit: Kit, interpreter: Callable[..., Path], tmp_path: Path
 ) -> None:
     path = interpreter(wrong="gru-imdb")
-    text = path.read_text().replace(".read()", """.read().replace('"stage":"steady"', '"stage":"best"')""")
+    broken = """.read().replace("steady", "best" if words[3] == "cnn-cifar10" else "steady")"""
+    text = path.read_text().replace(".read()", broken)
     path.write_text(text)
     ended = run_kit("--python", str(path), *SHORT)
     assert ended.returncode == 1
-    assert "check torch gru-imdb fp32: failed: logits x: 2 > 1" in ended.stderr
+    assert re.search(r"cell torch gru-imdb fp32: failed: logits logits: \S+ > \S+", ended.stderr)
     imported = import_archive(read(tmp_path / ARCHIVE), tmp_path / "runs")
     failed = {(o.step.kind, o.step.cell.workload): o.reason for o in imported.outcomes if o.status != "ok"}
-    assert failed["check", "gru-imdb"] == "logits x: 2 > 1"
+    assert "logits" in failed["cell", "gru-imdb"]
     assert "its output broke the protocol" in failed["cell", "cnn-cifar10"]
 
 
@@ -363,14 +365,29 @@ def test_a_cell_of_the_kit_is_the_cell_of_a_run_with_the_engine_host() -> None:
     )
 
 
+def _group(cell: Cell) -> str:
+    if cell.workload.startswith(("densenet", "resnet50-imagenet")):
+        return "deep"
+    if cell.workload in ("cnn-cifar10", "gru-imdb") and cell.precision != "amp-fp16":
+        return "modes"
+    return "ops" if cell.workload == "ops" else "others"
+
+
 def test_the_newest_facts_come_first_and_everything_is_there() -> None:
     steps, skips = planned(gpu("NVIDIA H200", "9.0"), {"torch": None, "jax": ["cpu", "cuda"]})
     kinds = [step.kind for step in steps]
-    assert kinds[0] == "check"
-    assert steps[0].cell.precision == "fp32"
-    assert kinds.index("cell") < kinds.index("events") < len(kinds) - kinds[::-1].index("check")
     assert len(set(steps)) == len(steps)
-    assert {step.cell.precision for step in steps if step.kind == "check"} == {"fp32", "tf32", "amp-bf16", "amp-fp16"}
+    # A convolutional and a recurrent network at what a GPU is bought for, in both frameworks, and all repeats of them.
+    first = [step for step in steps[: 12 + 2 + 24] if step.kind == "cell"]
+    assert kinds[:14] == ["cell"] * 12 + ["events"] * 2
+    assert {(step.cell.framework, step.cell.workload, step.cell.precision, step.repeat) for step in first} == set(
+        itertools.product(("jax", "torch"), ("cnn-cifar10", "gru-imdb"), ("fp32", "tf32", "amp-bf16"), (1, 2, 3))
+    )
+    assert [step.cell.precision for step in steps[:12:4]] == ["fp32", "tf32", "amp-bf16"]
+    # Then the faster modes of these, then single operations, and what compiles for minutes at the end.
+    groups = [key for key, _ in itertools.groupby(steps[38:], key=lambda step: _group(step.cell))]
+    assert groups == ["modes", "ops", "others", "deep"]
+    assert {step.cell.mode for step in steps if step.cell.framework == "torch"} == {"default", "graph", "compile"}
     assert {step.cell.precision for step in steps if step.cell.workload == "ops"} == {
         "fp64",
         "fp32",
@@ -381,7 +398,8 @@ def test_the_newest_facts_come_first_and_everything_is_there() -> None:
     }
     assert max(step.repeat for step in steps) == 3
     assert [step.cell.framework for step in steps if step.kind == "events"] == ["torch", "torch"]
-    assert skips == []
+    assert {skip.mode for skip in skips} == {"graph"}
+    assert {(skip.workload, skip.precision) for skip in skips} > {("gru-imdb", "amp-fp16"), ("ops", "fp32")}
 
 
 def test_what_the_device_or_the_framework_cannot_do_is_left_out_with_a_sentence() -> None:
@@ -416,13 +434,13 @@ def test_a_gpu_is_measured_with_its_telemetry_its_events_and_its_energy(
     assert "nothing can be measured: torch 2.13.0+cpu here computes on cpu only" in ended.stderr
     ended = run_kit(*words, "--frameworks", "torch", **variables)
     assert ended.returncode == 0, ended.stderr
-    assert "7 steps ended well, 2 were refused, 0 failed, 0 were not done" in ended.stderr
-    assert "check torch gru-imdb amp-fp16: refused: torch does not compute amp-fp16 here" in ended.stderr
+    assert "10 steps ended well, 2 were refused, 0 failed, 0 were not done" in ended.stderr
+    assert "cell torch gru-imdb amp-fp16: refused: torch does not compute amp-fp16 here" in ended.stderr
     assert "NVIDIA H200, driver 580.82.07" in ended.stderr
     assert f"{fleet.uuids()[0]}: its energy counter says" in ended.stderr
     imported = import_archive(read(tmp_path / ARCHIVE), tmp_path / "runs")
     refused = {(each.step.kind, each.reason) for each in imported.outcomes if each.status == "refused"}
-    assert refused == {(kind, "torch does not compute amp-fp16 here") for kind in ("check", "cell")}
+    assert refused == {("cell", "torch does not compute amp-fp16 here")}
     assert {each.status for each in imported.outcomes} == {"ok", "refused"}
     assert {each.step.cell.precision for each in imported.outcomes} == {"fp32", "tf32", "amp-bf16", "amp-fp16"}
     windows = [each.reason for each in imported.outcomes if each.step.kind == "events"]
