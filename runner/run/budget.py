@@ -12,7 +12,8 @@ Where not all fits, a run goes on as long as something does:
    nothing.
 5. A further repeat of the pairs that stay open: it narrows their intervals.
 
-Where the repeats of not even one workload of the first group fit, the view is broad instead: the first repeats of whatever fits.
+Where the repeats of not even one workload of the first group fit, the two fastest of each workload get theirs, which can name a leader.
+Where not even these fit, the view is broad instead: the first repeats of whatever fits.
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ class Unsettled(Protocol):
 
     def __call__(self) -> Sequence[OpenPair]:
         """The pairs whose order is open, the most telling first."""
+        ...
+
+    def fastest(self) -> Sequence[Sequence[Cell]]:
+        """The cells of each column that would be ranked, the fastest first."""
         ...
 
     def outliers(self) -> Sequence[Cell]:
@@ -120,6 +125,8 @@ class Agenda:
         if step := self._of_columns(waiting, columns, left):
             return step
         if all(columns.values()):
+            if step := self._of_the_fastest(waiting, of_cells, unready, left):
+                return step
             for group in others:
                 if step := self._first_repeats(waiting, group, of_cells, unready, left):
                     return step
@@ -181,6 +188,18 @@ class Agenda:
             if len(jobs) < self._lanes(chosen):
                 jobs += same
         return Step(None, _in_order(waiting, frozenset(jobs))) if jobs else None
+
+    def _of_the_fastest(
+        self, waiting: Sequence[Job], of_cells: Mapping[Cell, Sequence[Job]], unready: Collection[str], left: float
+    ) -> Step | None:
+        """The next repeat of the two fastest of each column, of as many columns as it fits of. One repeat of each names no leader."""
+        pairs: list[list[Job]] = []
+        for column in self.unsettled.fastest() if self.unsettled else ():
+            pair = [of_cells[cell][0] for cell in column[:2] if cell in of_cells and cell.image not in unready]
+            if len(pair) == 2 and pair[0].repeat == pair[1].repeat:
+                pairs.append(pair)
+        chosen = self._as_many(pairs, left)
+        return Step(None, _in_order(waiting, frozenset(chosen))) if chosen else None
 
     def _further(
         self,

@@ -40,6 +40,7 @@ class OpenPairs:
         # The repeats that were admitted when the columns were made.
         self._admitted: int | None = None
         self._made: Mapping[str, Sequence[Logs[Cell]]] = {}
+        self._fastest: Sequence[Sequence[Cell]] = ()
 
     def __call__(self) -> Sequence[OpenPair]:
         return [
@@ -47,6 +48,10 @@ class OpenPairs:
             for kind, columns in self._columns().items()
             for pair in open_pairs(columns, self._planned, kind)
         ]
+
+    def fastest(self) -> Sequence[Sequence[Cell]]:
+        self._columns()
+        return self._fastest
 
     def outliers(self) -> Sequence[Cell]:
         of_kinds = self._columns().values()
@@ -71,11 +76,17 @@ class OpenPairs:
         by_id = {cell.cell_id: cell for cell in stored if _is_ranked(cell)}
         columns: dict[Key, dict[Cell, Sequence[InBlock]]] = {}
         for cell in self._cells:
-            if (measured := by_id.get(cell.id)) and len(logs := _in_blocks(measured, before)) > 1:
+            if (measured := by_id.get(cell.id)) and (logs := _in_blocks(measured, before)):
                 columns.setdefault(measured.key, {})[cell] = logs
+        self._fastest = [
+            sorted(column, key=lambda cell: float(np.mean([one.log for one in column[cell]])))
+            for column in columns.values()
+        ]
         kinds: dict[str, list[Logs[Cell]]] = {}
         for key, column in columns.items():
-            kinds.setdefault(key.device_kind, []).append(column)
+            # One repeat decides nothing about the others.
+            if repeated := {cell: logs for cell, logs in column.items() if len(logs) > 1}:
+                kinds.setdefault(key.device_kind, []).append(repeated)
         return kinds
 
 

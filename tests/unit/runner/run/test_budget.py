@@ -156,13 +156,13 @@ def test_the_next_step_of_thousands_of_repeats_is_found_in_a_second() -> None:
     jobs = [job for job in blocks(CELLS, 1000, seed=1) if job.repeat > 1]
     begin = time.process_time()
     step = agenda(cost=0, groups=3).next_step(jobs, frozenset(), 2000 * CELL_SECONDS)
-    assert time.process_time() - begin < 0.5
+    assert time.process_time() - begin < 1.0
     assert step is not None
     assert {(job.cell.framework, job.repeat) for job in step.jobs} == {("torch", 2)}
     # Nothing of any repeat fits.
     begin = time.process_time()
     assert agenda(cost=0, groups=3).next_step(jobs, frozenset(), 1.0) is None
-    assert time.process_time() - begin < 0.5
+    assert time.process_time() - begin < 1.0
 
 
 def test_a_run_that_goes_on_completes_its_first_group_and_then_whole_cells_of_what_it_has_begun() -> None:
@@ -191,9 +191,13 @@ class Open:
     pairs: Callable[[Sequence[Job]], Sequence[OpenPair]]
     far: Sequence[Cell] = ()
     order: Sequence[Job] = ()
+    columns: Sequence[Sequence[Cell]] = ()
 
     def __call__(self) -> Sequence[OpenPair]:
         return self.pairs(self.order)
+
+    def fastest(self) -> Sequence[Sequence[Cell]]:
+        return self.columns
 
     def outliers(self) -> Sequence[Cell]:
         return self.far
@@ -250,6 +254,18 @@ def test_a_repeat_with_another_number_stands_for_the_first_one_of_its_cell() -> 
     waiting = [Job(TORCH, 1), Job(TENSORFLOW, 1), Job(TORCH, 2), Job(TENSORFLOW, 2)]
     assert without(waiting, [Job(TORCH, 5), Job(TENSORFLOW, 2)]) == [Job(TENSORFLOW, 1), Job(TORCH, 2)]
     assert without([], [Job(TORCH, 5)]) == []
+
+
+def test_where_the_repeats_of_no_workload_fit_the_two_fastest_get_theirs() -> None:
+    cnn = [next(cell for cell in CELLS if (cell.framework, cell.workload) == (name, "cnn-cifar10")) for name in IMAGES]
+    columns = [[TENSORFLOW, TORCH], [cnn[1], cnn[0], cnn[2]]]
+    # Four cells were measured once. Of the eight further repeats of each workload no three fit.
+    order = measured(Open(lambda order: [], columns=columns), 4 + 2.5)
+    assert Counter(order[4:]) == Counter([Job(TENSORFLOW, 2), Job(TORCH, 2)])
+    order = measured(Open(lambda order: [], columns=columns[1:]), 4 + 3.5)
+    assert Counter(order[4:6]) == Counter([Job(cnn[0], 2), Job(cnn[1], 2)])
+    # What is left is for the first repeat of another framework.
+    assert [job.repeat for job in order[6:]] == [1]
 
 
 def test_a_pair_that_the_time_cannot_settle_waits_for_the_cells_that_fit_whole() -> None:

@@ -174,6 +174,9 @@ class Measured:
     def __call__(self) -> Sequence[OpenPair]:
         return [OpenPair(*pair) for pair in open_pairs(self.columns(), 3)]
 
+    def fastest(self) -> Sequence[Sequence[Cell]]:
+        return [sorted(column, key=self.levels.__getitem__) for column in self.columns()]
+
     def outliers(self) -> Sequence[Cell]:
         return list(bad_repeats({cell: logs for column in self.columns() for cell, logs in column.items()}))
 
