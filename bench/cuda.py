@@ -2,20 +2,64 @@
 
 import ctypes
 import io
+import json
 import re
 import sys
 
-from bench.errors import Unsupported
+from bench.errors import NoDevice, Unsupported
 
 _FAILED = -1
 
 
+# What the CUDA driver answers where it can open no GPU: the number, its name in cuda.h, and what mends it.
+_STATES = {
+    100: (
+        "CUDA_ERROR_NO_DEVICE",
+        "no GPU is visible here: look at CUDA_VISIBLE_DEVICES, and at what the container was given",
+    ),
+    101: (
+        "CUDA_ERROR_INVALID_DEVICE",
+        "CUDA_VISIBLE_DEVICES names a GPU that is not there; `nvidia-smi -L` tells the names",
+    ),
+    802: ("CUDA_ERROR_SYSTEM_NOT_READY", "start nvidia-fabricmanager, in the driver's version"),
+    803: (
+        "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+        "libcuda is of another version than the kernel's driver: restart the machine",
+    ),
+    804: (
+        "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
+        "a libcuda for forward compatibility was loaded, which only data-center GPUs take: take its folder `compat` out of LD_LIBRARY_PATH",
+    ),
+    999: ("CUDA_ERROR_UNKNOWN", "often nvidia_uvm is not loaded: `modprobe nvidia_uvm`, or restart the machine"),
+}
+
+
 def require_gpus(library, count, devices=1):
-    """Raises Unsupported where a library finds fewer GPUs than the cell has devices. `library` is its name with its version."""
+    """Raises NoDevice where CUDA opens no GPU, and Unsupported where a library finds fewer than the cell has devices.
+
+    `library` is its name with its version.
+    """
     if not count:
-        raise Unsupported("%s finds no GPU; start the container with a GPU, or use the CPU image" % library)
+        reason = why_none()
+        if reason:
+            raise NoDevice("%s finds no GPU: %s" % (library, reason))
+        raise Unsupported("%s finds no GPU, and the CUDA driver does: it is built or installed for the CPU" % library)
     if count < devices:
         raise Unsupported("the cell needs %d GPUs, and %s finds %d" % (devices, library, count))
+
+
+def why_none():
+    """Why the CUDA driver opens no GPU in this process: its own number and name, and what mends it; None where it opens one."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return "%s; start the container with a GPU, or use the CPU image" % error
+    code, number = driver.cuInit(0), ctypes.c_int(0)
+    code = code or driver.cuDeviceGetCount(ctypes.byref(number))
+    if code == 0 and number.value > 0:
+        return None
+    name, remedy = _STATES.get(code or 100, ("", "`nvidia-smi` and the kernel's log (`dmesg`) may tell more"))
+    return "cuInit says %d%s; %s" % (code or 100, name and " " + name, remedy)
 
 
 def kinds(has_cuda):
@@ -136,3 +180,8 @@ def installed(pattern):
 
 def _major(package):
     return int(re.search(r"(\d*)\Z", package).group(1) or 0)
+
+
+if __name__ == "__main__":
+    # Asked before anything is measured, in the interpreter that measures.
+    sys.stdout.write(json.dumps({"uuids": uuids(), "reason": why_none()}) + "\n")

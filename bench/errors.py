@@ -13,6 +13,12 @@ class Unsupported(BenchError):
     kind = "unsupported"
 
 
+class NoDevice(BenchError):
+    """CUDA can open no GPU in this process: the state of a machine, which can be mended, and no property of the framework."""
+
+    kind = "no-device"
+
+
 class BrokenImportError(BenchError):
     """A file of the bench imports what the bench does not have. The message names the file and the line."""
 

@@ -21,7 +21,7 @@ MAX_ITEMS = 512
 MOST_SECONDS = 1e10
 MOST = 1e15
 
-ERROR_KINDS = ("out-of-memory", "unsupported", "data", "framework", "bug")
+ERROR_KINDS = ("out-of-memory", "unsupported", "no-device", "data", "framework", "bug")
 STAGES = ("first", "warm-up", "steady")
 # The quantities of a parity event. The phase that it is printed in says of which adapter: bench.rules.due.
 QUANTITIES = (

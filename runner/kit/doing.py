@@ -57,6 +57,8 @@ class Doer:
     deadline: float
     # (framework, workload) -> the digest of the code that its cells run.
     code: Mapping[tuple[str, str], str]
+    # Why no GPU is there any more.
+    gone: str | None = None
     # The GPU, once it has fallen off the bus.
     _lost: list[str] = field(default_factory=list)
 
@@ -73,12 +75,12 @@ class Doer:
                 (self._measure if step.kind == "cell" else self._print)(step, limit)
         except KeyboardInterrupt:
             return "it was interrupted"
-        return "its GPU fell off the bus" if self._lost else "the time was over"
+        return self.gone or "the time was over"
 
     def _limit(self) -> float | None:
         """The seconds that the next step may take; None where none begins any more."""
         left = self.deadline - time.monotonic()
-        ended = left < LEAST_SECONDS or self._lost
+        ended = left < LEAST_SECONDS or self.gone
         return None if ended else min(STEP_SECONDS, left)
 
     def _measure(self, step: KitStep, limit: float) -> None:
@@ -132,6 +134,11 @@ class Doer:
             parcel = replace(parcel, ended_by=full, tape=(), telemetry=())
             content = encode(parcel)
         status, said = outcome(step, parcel)
+        if self._lost or status == "no-device":
+            # The step is done when the machine is mended.
+            self.gone = "its GPU fell off the bus" if self._lost else f"no GPU can be opened ({said})"
+            say(f"{seconds:5.0f} s  {step}: {self.gone}")
+            return
         summary = {"status": status, "energy_joules": energies(parcel.telemetry)}
         replace_bytes(pack.said_path(self.out, step), pack.document(summary))
         # Written last: a step is done when this file is there.

@@ -24,11 +24,12 @@ from runner.kit.facts_file import begun, facts_of, steps_of
 from runner.kit.steps import KitStep
 from runner.machine import lease, telemetry
 from runner.machine.detect import HardwareError, detect
-from runner.machine.devices import Machine
+from runner.machine.devices import Gpu, Machine
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit code 0: every step was done and ended well; 1: some failed or were not done; 2: nothing could be done; 130: interrupted."""
+    """Exit code 0: every step was done and ended well; 1: some failed or were not done; 2: nothing could be done, or the GPU is gone;
+    130: interrupted."""
     try:
         return run(parser().parse_args(words))
     except KeyboardInterrupt:
@@ -65,6 +66,8 @@ def run(options: argparse.Namespace) -> int:
         facts = facts_of(options, machine)
         steps = steps_of(facts)
         stack.enter_context(lease.hold([gpu.board if gpu else lease.CPUS], "gpu-kit", say, until=deadline))
+        if gpu:
+            _open(options.python, gpu)
         lock = installed.lock_sha256(facts["packages"])
         ready = ReadyImage(None, installed.image_digest(lock, facts["python"]), (options.python, "-m", "bench"))
         code = identity.code_digests({(step.cell.framework, step.cell.workload) for step in steps})
@@ -72,7 +75,8 @@ def run(options: argparse.Namespace) -> int:
         doer = Doer(out, engine, ready, replace(machine, gpus=machine.gpus[:1]), monitor, deadline, code)
         why = doer.do([step for step in steps if not pack.path_of(out, step).is_file()])
         engine.sweep()
-    return _conclude(out, steps, why)
+    code = _conclude(out, steps, why)
+    return 2 if doer.gone else code
 
 
 def _machine(device: str, names: str) -> Machine:
@@ -85,6 +89,16 @@ def _machine(device: str, names: str) -> Machine:
     if device == "cuda" and not machine.gpus:
         raise UserError(f"there is no GPU to measure: {machine.why_no_gpu}; --device cpu measures the CPU")
     return machine
+
+
+def _open(python: str, gpu: Gpu) -> None:
+    """Raises UserError where CUDA does not open this GPU: nothing is begun, and nothing counts as done."""
+    uuids, reason = installed.opened(python, gpu.uuid)
+    if reason:
+        raise UserError(f"{gpu.model} cannot be opened: {reason}; then run the same command again")
+    # A driver that tells no UUID cannot be held to one.
+    if uuids and uuids != [gpu.uuid]:
+        raise UserError(f"the driver shows {gpu.uuid}, and CUDA opens {', '.join(uuids)} instead; restart the machine")
 
 
 def _conclude(out: Path, steps: Sequence[KitStep], why: str) -> int:

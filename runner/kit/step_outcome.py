@@ -18,9 +18,9 @@ MOST_OUTPUT_BYTES = 1 << 20
 
 
 def outcome(step: KitStep, parcel: Parcel) -> tuple[str, str]:
-    """(ok | refused | failed, the reason or the figure) of a step. Of a cell that is a first look: the import judges it.
+    """(ok | refused | failed | no-device, the reason or the figure) of a step. Of a cell that is a first look: the import judges it.
 
-    A framework or a device that lacks a precision has not failed: it is refused.
+    A framework or a device that lacks a precision has not failed: it is refused. Where no GPU can be opened, the machine is to be mended.
     """
     if parcel.ended_by:
         status, said = "failed", parcel.ended_by[1]
@@ -48,7 +48,8 @@ def _of_cell(parcel: Parcel) -> tuple[str, str]:
     if problem := recorder.problem or recorder.torn:
         return "failed", f"its output broke the protocol: {problem}"
     if error := recorder.error:
-        return "refused" if error["kind"] == "unsupported" else "failed", str(error["message"])
+        statuses = {"unsupported": "refused", "no-device": "no-device"}
+        return statuses.get(error["kind"], "failed"), str(error["message"])
     if parcel.code:
         return "failed", f"exit code {parcel.code}"
     # By the cell's own words: this Python may have no NumPy, which the references need.

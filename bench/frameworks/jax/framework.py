@@ -40,8 +40,10 @@ def configure(setup):
         try:
             gpus = len(jax.devices())
         except (RuntimeError, AssertionError) as error:
-            # JAX raises an AssertionError without a text where no CUDA plugin is installed.
-            library, gpus = "%s (%s)" % (library, str(error) or "no CUDA plugin is installed"), 0
+            # JAX raises an AssertionError without a text where no CUDA plugin is installed, or one cannot start.
+            none = not str(error) and not cuda.installed(r"jax-cuda\d+-plugin")
+            why = "no CUDA plugin is installed" if none else str(error)
+            library, gpus = library + (why and " (%s)" % why), 0
         cuda.require_gpus(library, gpus, setup.devices)
 
 

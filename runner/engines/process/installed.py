@@ -84,6 +84,12 @@ def frameworks(python: str) -> list[dict[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict) and {"framework", "version"} <= set(entry)]
 
 
+def opened(python: str, uuid: str) -> tuple[list[str], str | None]:
+    """The UUIDs that CUDA opens in the interpreter where it may see this GPU only, and why it opens none. Raises EngineError."""
+    answer = _ask(python, ["-m", "bench.cuda"], dict, CUDA_VISIBLE_DEVICES=uuid)
+    return [str(each) for each in answer["uuids"]], answer["reason"] and str(answer["reason"])
+
+
 def image_name(framework: str, version: str) -> str:
     """The name of one of its frameworks as an image."""
     return re.sub(r"[^a-z0-9.]+", "-", f"host-{framework}-{version.split('+')[0]}".lower())
@@ -99,14 +105,14 @@ def image_digest(lock: str, python: str) -> str:
     return f"sha256:{_sha256(lock + python)}"
 
 
-def _ask(python: str, arguments: Sequence[str], kind: type) -> Any:
+def _ask(python: str, arguments: Sequence[str], kind: type, **variables: str) -> Any:
     """The JSON that the interpreter prints. Raises EngineError."""
     environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("PYTHON") or name == "PYTHONDONTWRITEBYTECODE"
     }
-    environment |= {"PYTHONPATH": str(PROJECT), "DLBENCH_CACHE": str(cache_folder() / "data")}
+    environment |= {"PYTHONPATH": str(PROJECT), "DLBENCH_CACHE": str(cache_folder() / "data"), **variables}
     command = [python, *arguments]
     try:
         ended = subprocess.run(

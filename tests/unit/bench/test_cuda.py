@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from bench import cuda
-from bench.errors import Unsupported
+from bench.errors import NoDevice, Unsupported
 
 
 class Driver:
@@ -115,18 +115,48 @@ def test_what_a_framework_does_not_tell_of_a_gpu_comes_from_the_driver(monkeypat
     assert described["uuids"] == ["GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"]
 
 
+def test_too_few_gpus_are_a_property_and_none_that_cuda_opens_a_state(monkeypatch):
+    cuda.require_gpus("torch 2.13.0", 2, 2)
+    with pytest.raises(Unsupported, match="the cell needs 2 GPUs, and torch 2.13.0 finds 1"):
+        cuda.require_gpus("torch 2.13.0", 1, 2)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
+    with pytest.raises(
+        Unsupported, match="finds no GPU, and the CUDA driver does: it is built or installed for the CPU"
+    ):
+        cuda.require_gpus("torch 2.13.0", 0)
+    monkeypatch.setattr(ctypes, "CDLL", absent)
+    with pytest.raises(
+        NoDevice, match="finds no GPU: libcuda.so.1; start the container with a GPU, or use the CPU image"
+    ):
+        cuda.require_gpus("torch 2.13.0", 0)
+
+
 @pytest.mark.parametrize(
-    ("count", "devices", "sentence"),
+    ("code", "said"),
     [
-        (0, 1, "torch 2.13.0 finds no GPU; start the container with a GPU, or use the CPU image"),
-        (1, 2, "the cell needs 2 GPUs, and torch 2.13.0 finds 1"),
+        (100, "100 CUDA_ERROR_NO_DEVICE; no GPU is visible here"),
+        (101, "101 CUDA_ERROR_INVALID_DEVICE; CUDA_VISIBLE_DEVICES names a GPU"),
+        (802, "802 CUDA_ERROR_SYSTEM_NOT_READY; start nvidia-fabricmanager"),
+        (803, "803 CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; libcuda is of another version"),
+        (804, "804 CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE; a libcuda for forward compatibility"),
+        (999, "999 CUDA_ERROR_UNKNOWN; often nvidia_uvm is not loaded"),
+        (46, "46; `nvidia-smi` and the kernel's log"),
     ],
 )
-def test_too_few_gpus_are_a_sentence(count, devices, sentence):
-    with pytest.raises(Unsupported) as raised:
-        cuda.require_gpus("torch 2.13.0", count, devices)
-    assert str(raised.value) == sentence
-    cuda.require_gpus("torch 2.13.0", devices, devices)
+def test_the_reason_is_cuda_s_own_number_with_its_remedy(monkeypatch, code, said):
+    driver = Driver()
+    driver.cuInit = lambda flags: code
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    with pytest.raises(NoDevice) as raised:
+        cuda.require_gpus("torch 2.13.0", 0)
+    assert str(raised.value).startswith("torch 2.13.0 finds no GPU: cuInit says " + said)
+
+
+def test_a_driver_that_counts_no_gpu_opens_none(monkeypatch):
+    driver = Driver()
+    driver.cuDeviceGetCount = lambda count: 0
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    assert cuda.why_none().startswith("cuInit says 100 CUDA_ERROR_NO_DEVICE")
 
 
 def test_without_a_driver_nothing_is_known(monkeypatch):

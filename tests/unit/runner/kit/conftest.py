@@ -24,6 +24,9 @@ words = sys.argv[1:]
 assert os.environ["PYTHONDONTWRITEBYTECODE"] == "1", "the interpreter writes into its own folders"
 if words[0] == "-c":
     print(json.dumps({{"python": "3.11.7", "path": sys.argv[0], "installed": ["torch==2.13.0"]}}))
+elif words[1] == "bench.cuda":
+    reason = os.environ.get("CUDA_SAYS")
+    print(json.dumps({{"uuids": [] if reason else [os.environ["CUDA_VISIBLE_DEVICES"]], "reason": reason}}))
 elif words[2] == "frameworks":
     print(json.dumps([{{"framework": "torch", "version": "2.13.0+cpu", "device_kinds": ["cpu"]}}]))
 elif "amp-fp16" in words and "{refuses}":

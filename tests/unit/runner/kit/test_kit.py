@@ -211,13 +211,53 @@ def test_a_step_that_is_cut_off_twice_has_hung(tmp_path: Path, monkeypatch: pyte
     assert parcel.ended_by == ("time-limit", said)
 
 
-def test_a_cell_whose_gpu_is_lost_has_a_parcel_that_says_so_and_no_other_is_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_cell_whose_gpu_is_lost_is_not_done_and_no_other_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(attempt.telemetry_gpu, "lost_board", lambda _: "cpu")
     do(tmp_path, monkeypatch, "raise SystemExit(1)", why="its GPU fell off the bus")
-    said, parcel = left(tmp_path)
-    assert (said, parcel.never_ran) == ("every GPU that it could run on has fallen off the bus", True)
+    assert "cell torch gru-imdb fp32: its GPU fell off the bus" in capsys.readouterr().err
+    assert not list((tmp_path / "steps").iterdir())
+
+
+def test_a_cell_that_finds_no_gpu_any_more_is_not_done_and_no_other_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = [
+        {
+            "event": "error",
+            "t": 1.0,
+            "v": 1,
+            "kind": "no-device",
+            "message": "torch 2 finds no GPU: cuInit says 999",
+            "traceback": "",
+        },
+        {"event": "end", "t": 1.0, "v": 1, "status": "failed", "stop": "none", "noise": None, "steps": 0},
+    ]
+    script = f"print({chr(10).join(map(json.dumps, events))!r}); raise SystemExit(1)"
+    do(tmp_path, monkeypatch, script, why="no GPU can be opened (torch 2 finds no GPU: cuInit says 999)")
+    assert not list((tmp_path / "steps").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("says", "said"),
+    [
+        (
+            "cuInit says 802 CUDA_ERROR_SYSTEM_NOT_READY; start nvidia-fabricmanager",
+            "NVIDIA L4 cannot be opened: cuInit",
+        ),
+        ("", "0 were not done"),
+    ],
+)
+def test_a_gpu_that_cuda_cannot_open_stops_the_kit_and_the_same_command_measures_it_when_it_is_mended(
+    run_kit: Kit, interpreter: Callable[..., Path], nvml_library: Path, tmp_path: Path, says: str, said: str
+) -> None:
+    fleet = Fleet((FakeGpu(),))
+    variables = {"LD_LIBRARY_PATH": str(nvml_library), FLEET_VARIABLE: str(fleet.write(tmp_path / "fleet"))}
+    words = ("--python", str(interpreter()), "--frameworks", "torch", "--workloads", "gru-imdb", "--precision", "fp32")
+    ended = run_kit(*words, "--repeats", "1", CUDA_SAYS=says, **variables)
+    assert (ended.returncode, said in ended.stderr) == (2 if says else 0, True), ended.stderr
+    assert bool(list((tmp_path / "results" / "steps").iterdir())) is not bool(says)
 
 
 @pytest.mark.parametrize("step", [STEP, EVENTS])
