@@ -54,9 +54,8 @@ def _of_cell(parcel: Parcel) -> tuple[str, str]:
         return "failed", f"exit code {parcel.code}"
     # By the cell's own words: this Python may have no NumPy, which the references need.
     for row in recorder.rows["parity"]:
-        error, bound = (math.inf if row[name] is None else row[name] for name in ("error", "bound"))
-        if not error <= bound:
-            return "failed", f"{row['quantity']} {row['tensor']}: {error:.2g} > {bound:.2g}"
+        if row["error"] is None or not row["error"] <= row["bound"]:
+            return "failed", f"{row['quantity']} {row['tensor']}: {row['error'] or math.nan:.2g} > {row['bound']:.2g}"
     steady = [row["seconds"] / row["steps"] for row in recorder.rows["samples"] if row["stage"] == "steady"]
     return "ok", f"{1e3 * statistics.median(steady):.3g} ms a step" if steady else ""
 
