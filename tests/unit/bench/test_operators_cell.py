@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench import operators, protocol
-from bench.errors import Unsupported
+from bench.errors import BenchError, Unsupported
 from bench.workloads import ops
 from tests.fixtures.operators import Operators
 
@@ -115,6 +115,15 @@ def test_another_error_ends_the_cell() -> None:
     broken.runs = lambda *_: [lambda: 1 / 0]  # type: ignore[method-assign,assignment]
     with pytest.raises(ZeroDivisionError):
         made.measure(FRAMEWORK, broken, None, np.random.RandomState(0))
+
+
+def test_a_cell_of_operations_ends_with_the_threads_that_it_began_with() -> None:
+    """Nothing of an operation is left to prove after the measurement, and the cell still comes past that check."""
+    made, emitter = cell()
+    made.prove(Operators(), {"threads": 2}, {"threads": 2})
+    assert [each["event"] for each in emitter.events] == ["phase", "phase"]
+    with pytest.raises(BenchError, match="threads"):
+        made.prove(Operators(), {"threads": 2}, {"threads": 3})
 
 
 def test_runs_take_turns_and_a_window_waits_for_the_device() -> None:
