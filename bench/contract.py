@@ -113,6 +113,11 @@ class Inference(_Adapter):
 class Operators(_Adapter):
     """Task "operators": the single operations of bench.workloads.ops."""
 
+    # True: it has attention. What a backend or the device lacks, runs() refuses.
+    ATTENTION = False
+    # The kernel that the runs of the last runs() take, where the framework has several and tells; None otherwise.
+    kernel = None
+
     @abc.abstractmethod
     def runs(self, operation, direction, buffers):
         """One function for each set of inputs (name -> array): it starts one run. Raises Unsupported."""

@@ -39,11 +39,16 @@ ROUNDOFF = {
 }
 
 
+NO_ATTENTION = "nobody has written attention for %s yet"
+
+
 class OperatorsCell(RunningCell):
     """Every point of the preset. An operation that a framework or the device cannot do is emitted as left out, with the reason."""
 
     # On the clock of time.perf_counter.
     worked_until = float("-inf")
+    # (what of, inputs) that were drawn last.
+    _drawn = (None, None)
 
     def load_data(self):
         return None  # inputs are drawn for each point
@@ -51,8 +56,9 @@ class OperatorsCell(RunningCell):
     def fill(self, operators, data, random):
         pass
 
-    def prove(self, operators):
+    def proved(self, operators):
         """Nothing is left to prove: a single operation is the same in training, and is made anew for each point."""
+        return []
 
     def check_parity(self, operators):
         results = check(operators, self.options.precision, self.options.devices)
@@ -69,10 +75,14 @@ class OperatorsCell(RunningCell):
         if precision == "fp8":
             reason = "networks use fp8 for the factors of products, and nothing else computes in it"
             self.emit("left-out", what="all operations but products of matrices", reason=reason)
-        return ops.points(precision, self.preset["most_mop"], most_bytes, self.preset.get("most_sizes"))
+        of_attention = self.preset["attention_mop"][self.options.device]
+        return ops.points(precision, self.preset["most_mop"], most_bytes, self.preset.get("most_sizes"), of_attention)
 
     def measure(self, framework, operators, data, random):
         points, seconds, random = self.points(), self.preset["seconds"], ops.Pool(random)
+        if not operators.ATTENTION and any(point.operation in ops.ATTENTION for point in points):
+            self.emit("left-out", what="attention", reason=NO_ATTENTION % self.options.framework)
+            points = [point for point in points if point.operation not in ops.ATTENTION]
         self.emit_plan(len(points) * self.preset["windows"], 1, len(points) * seconds, self.options.preset == "quick")
         refused = {}  # (operation, direction) -> why no larger size is tried
         with self.phase("train"):
@@ -105,6 +115,9 @@ class OperatorsCell(RunningCell):
         device = self.options.device
         count = max(1, min(MOST_BUFFERS, CACHE_BYTES[device] // max(point.bytes, 1)))
         runs = operators.runs(point.operation, point.direction, self.buffers(point, count, random))
+        if operators.kernel:
+            place = {"operation": point.operation, "direction": point.direction, "size": size_text(point.size)}
+            self.emit("dispatch", kernel=operators.kernel, **place)
         turns = Turns(framework.synchronize, runs, self.agreed)
         seconds = self.preset["seconds"]
         per_run = turns.warm_up(seconds)
@@ -142,7 +155,11 @@ class OperatorsCell(RunningCell):
         if point.direction == ops.COPY:
             return [{"x": random.uniform(0.0, 1.0, point.size[0] // 4)} for _ in range(count)]
         operation = ops.OPERATIONS.get(point.operation) or ops.OPTIMIZERS[point.operation]
-        return [ops.draw_inputs(operation, point.size, random) for _ in range(count)]
+        # Of attention, many points of the same inputs follow each other, and to draw them takes longer than a point.
+        key = operation.inputs, point.size, count
+        if self._drawn[0] != key:
+            self._drawn = key, [ops.draw_inputs(operation, point.size, random) for _ in range(count)]
+        return self._drawn[1]
 
     def emit_window(self, point, buffers, index, begin, seconds, runs):
         self.emit(
@@ -195,16 +212,23 @@ def check_sum(operators, precision, devices):
     return [parity.Result("operation", "%s of %d devices" % (ops.ALL_REDUCE, devices), error, bound, error <= bound)]
 
 
+def bound_of(operation, precision):
+    """The largest relative error of an operation at its smallest size; of a gradient by slopes, ops.SLOPE_ERROR more."""
+    unit, stored = ROUNDOFF[precision]
+    factors = 1.0 if precision == "fp8" else math.sqrt(2.0)  # one result is rounded, or two factors are
+    terms = operation.terms(*operation.sizes[0])
+    return parity.MARGIN * (min(unit, operation.sums or unit) * (2.0 + math.sqrt(terms)) + stored * factors)
+
+
 def error_of(operators, name, operation, direction, precision):
     """(relative error, its bound) of one operation at its smallest size.
 
-    A gradient is compared by its slope along a random direction, so the reference needs no gradients.
+    A gradient is compared by its slope along a random direction, so the reference needs no gradients, unless the operation has them.
     """
     refuse(name, precision)
-    size = operation.sizes[0]
-    unit, stored = ROUNDOFF[precision]
-    factors = 1.0 if precision == "fp8" else math.sqrt(2.0)  # one result is rounded, or two factors are
-    bound = parity.MARGIN * (unit * (2.0 + math.sqrt(operation.terms(*size))) + stored * factors)
+    if name in ops.ATTENTION and not operators.ATTENTION:
+        raise Unsupported(NO_ATTENTION % "it")
+    size, bound = operation.sizes[0], bound_of(operation, precision)
     random = np.random.RandomState(20210927)
     p = ops.draw_inputs(operation, size, random)
     if precision == "fp8":
@@ -213,6 +237,8 @@ def error_of(operators, name, operation, direction, precision):
     values = [np.asarray(value, dtype=np.float64) for value in operators.values(name, direction, run())]
     if direction != ops.GRADIENT:
         return parity.relative_error(values[0], operation.compute(p)), bound
+    if operation.gradients:
+        return max(map(parity.relative_error, values, operation.gradients(p))), bound
     # A slope is too blunt to tell two types of 8 bits apart.
     if precision == "fp8":
         d = np.ones(operation.result(*size))

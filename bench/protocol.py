@@ -180,6 +180,13 @@ EVENTS = {
         "seconds": _seconds,
         "runs": _count,
     },
+    # The kernel that the framework took for such a point, where it has several. Before its windows.
+    "dispatch": {
+        "operation": _text,
+        "direction": _one_of("forward", "gradient"),
+        "size": _text,
+        "kernel": _text,
+    },
     # one operation of a step, as the framework's profiler saw it in a few steps after the measured ones
     "profile": {
         "name": _text,

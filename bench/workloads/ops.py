@@ -7,6 +7,10 @@ product of the same size. Traffic is the least there can be: every input read on
 are the result's own, handed on.
 
 Where several devices share a cell, it measures their all-reduce alone: each has a buffer of so many bytes, and afterwards the sum of all.
+Attention is causal. Its products are counted over the half of the scores that it needs, and with the gradient 3.5 times that: two products
+forward, and five for the gradients, one of which forms the scores anew (Dao 2023, "FlashAttention-2"). Each backend is an operation of its
+own. Its sums are held to fp32 at the shorter precisions too: all backends sum so.
+
 At fp8 there are the products of matrices alone, as networks are trained with it (Micikevicius et al. 2022, "FP8 formats for deep
 learning"): factors in e4m3, the gradient of the result in e5m2, sums in fp32, results in bf16.
 """
@@ -16,6 +20,7 @@ import collections
 import numpy as np
 
 from bench import arithmetic, reference
+from bench.workloads import attention
 
 ITEMSIZE = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 
@@ -23,8 +28,10 @@ FORWARD, GRADIENT, STEP, COPY, REDUCE = "forward", "gradient", "step", "copy", "
 
 # One operation. sizes: the ladder, each a tuple of whole numbers; inputs(*size): name -> shape; result(*size): its shape;
 # compute(p): the result in NumPy from name -> array; mop(*size): million operations forward; terms(*size): length of its longest sum;
-# factor: what the gradient multiplies the work by.
-Operation = collections.namedtuple("Operation", "sizes inputs result compute mop terms factor")
+# factor: what the gradient multiplies the work by; gradients(p): those by each input in NumPy, where a slope would be too blunt;
+# sums: the largest unit roundoff of its sums, where that is not the precision's own.
+Operation = collections.namedtuple("Operation", "sizes inputs result compute mop terms factor gradients sums")
+Operation.__new__.__defaults__ = (None, None)
 
 
 def _shapes(*pairs):
@@ -165,6 +172,38 @@ def _lstm(p):
     return h
 
 
+# Of all sizes with as many heads as fill a GPU, as FlashAttention's papers have it: the longer, the fewer in a batch.
+TOKENS, WIDTH = 16384, 1024
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+# operation -> (dim of a head, query heads of a key head)
+HEADS = collections.OrderedDict(
+    [("attention_d64", (64, 1)), ("attention_d128", (128, 1)), ("attention_grouped", (128, 4))]
+)
+# The end of the operation's name: the framework's own choice, three that a person may ask for, and products and softmax one by one.
+BACKENDS = ("", "_flash", "_cudnn", "_efficient", "_written")
+
+
+def _attention(dim, group):
+    """Sizes are (batch, length, query heads, key heads, dim). The first two are for CPUs. Of two key heads a query head reads one."""
+    small = tuple((1, length, 2 * group, 2, dim) for length in (256, 512))
+    heads = WIDTH // dim
+    return Operation(
+        sizes=small + tuple((TOKENS // length, length, heads, heads // group, dim) for length in LENGTHS),
+        inputs=lambda batch, length, heads, kv_heads, dim: _shapes(
+            ("q", (batch, length, heads, dim)),
+            ("k", (batch, length, kv_heads, dim)),
+            ("v", (batch, length, kv_heads, dim)),
+        ),
+        result=lambda batch, length, heads, kv_heads, dim: (batch, length, heads, dim),
+        compute=attention.result,
+        mop=lambda batch, length, heads, kv_heads, dim: 2.0 * batch * heads * length**2 * dim / 1e6,
+        terms=lambda batch, length, heads, kv_heads, dim: max(length, dim),
+        factor=3.5,
+        gradients=attention.gradients,
+        sums=2.0**-24,
+    )
+
+
 _SQUARES = (32, 64, 128, 256, 400, 512, 800, 1024, 2048, 4096, 8192, 16384)
 
 OPERATIONS = collections.OrderedDict(
@@ -189,6 +228,13 @@ OPERATIONS = collections.OrderedDict(
         ("gru_cell", _recurrent(3, _gru)),
     ]
 )
+
+# All backends of one shape of heads are the same computation.
+ATTENTION = collections.OrderedDict()
+for _heads, _shape in HEADS.items():
+    _computation = _attention(*_shape)
+    ATTENTION.update((_heads + _backend, _computation) for _backend in BACKENDS)
+OPERATIONS.update(ATTENTION)
 
 RATE, MOMENTUM, BETA1, BETA2, EPSILON = 0.01, 0.9, 0.9, 0.999, 1e-8
 
@@ -243,15 +289,16 @@ PRODUCTS = ("matmul", "matmul_flat", "matmul_thin")
 Point = collections.namedtuple("Point", "operation direction size mop terms bytes")
 
 
-def points(precision, most_mop, most_bytes=None, most_sizes=None):
+def points(precision, most_mop, most_bytes=None, most_sizes=None, of_attention=(0, 0)):
     """Every point of one device of at most `most_mop` million operations, and `most_bytes` of traffic where that is limited.
 
     Operation by operation, each from small to large. At fp8 the products alone. Where `most_sizes` (at least 2) limits their number,
-    an operation keeps its smallest, its largest, and others evenly between.
+    an operation keeps its smallest, its largest, and others evenly between. of_attention: the least and the most million operations
+    forward of attention, which has these limits alone.
     """
     chosen = []
     for name, operation in OPERATIONS.items():
-        if precision != "fp8" or name in PRODUCTS:
+        if name not in ATTENTION and (precision != "fp8" or name in PRODUCTS):
             for direction in (FORWARD, GRADIENT):
                 chosen += [_point(name, operation, direction, size, precision) for size in operation.sizes]
     if precision != "fp8":
@@ -262,19 +309,33 @@ def points(precision, most_mop, most_bytes=None, most_sizes=None):
         for name in COPIES:
             chosen += [Point(name, COPY, (n,), 0.0, 1, n) for n in COPY_SIZES]
     chosen = [point for point in chosen if point.mop <= most_mop and point.bytes <= (most_bytes or point.bytes)]
+    if precision != "fp8":
+        chosen += _attention_points(precision, *of_attention)
     return thinned(chosen, most_sizes) if most_sizes else chosen
 
 
+def _attention_points(precision, least_mop, most_mop):
+    """Size by size: all backends, which get the same inputs."""
+    return [
+        _point(heads + backend, ATTENTION[heads], direction, size, precision)
+        for heads in HEADS
+        for size in ATTENTION[heads].sizes
+        if least_mop <= ATTENTION[heads].mop(*size) <= most_mop
+        for backend in BACKENDS
+        for direction in (FORWARD, GRADIENT)
+    ]
+
+
 def thinned(points, most_sizes):
-    """At most so many points of each operation and direction, its smallest and its largest among them."""
+    """At most so many points of each operation and direction, its smallest and its largest among them, in their order."""
     curves = collections.OrderedDict()
     for point in points:
         curves.setdefault(point[:2], []).append(point)
-    kept = []
+    kept = set()
     for curve in curves.values():
         count = min(most_sizes, len(curve))
-        kept += [curve[at * (len(curve) - 1) // max(1, count - 1)] for at in range(count)]
-    return kept
+        kept.update(curve[at * (len(curve) - 1) // max(1, count - 1)] for at in range(count))
+    return [point for point in points if point in kept]
 
 
 def reductions(devices, most_bytes=None):
@@ -298,7 +359,8 @@ def _count(shape):
 def draw_inputs(operation, size, random):
     """name -> float64 array, in the order of operation.inputs.
 
-    Weights are scaled so that results stay near 1, whatever the size; divisors keep away from zero.
+    Weights are scaled so that results stay near 1, whatever the size; divisors keep away from zero. The scores of attention have the
+    deviation 4/3, so that a position attends to some others more than to most.
     """
     arrays = collections.OrderedDict()
     for name, shape in operation.inputs(*size).items():
@@ -307,6 +369,8 @@ def draw_inputs(operation, size, random):
             value /= np.sqrt(max(1.0, np.prod(shape[1:]) / 3.0))
         if operation is OPERATIONS.get("div") and name == "b":
             value = 1.25 + 0.75 * value
+        if name == "q":
+            value *= 4.0
         arrays[name] = value
     return arrays
 

@@ -308,6 +308,7 @@ class Rate:
     shift: Shift | None  # where the level of the first such repeat changed midway
     buffers: int = 1  # sets of inputs that took turns
     repeats: tuple[Array, ...] = ()  # seconds of one run in each window, by repeat
+    kernels: tuple[str, ...] = ()  # those that the framework took, where it has several
 
     @property
     def gflops(self) -> float:

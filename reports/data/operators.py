@@ -100,7 +100,8 @@ def rates(stored: pa.Table) -> dict[tuple[str, str], Rates]:
         repeats = tuple(seconds[numbers == number] for number in np.unique(numbers))
         shift = next(filter(None, map(steadiness.level_shift, repeats)), None)
         median = float(np.median(seconds))
-        rate = Rate(size, mop, count, median, len(part), shift, int(buffers), repeats)
+        kernels = tuple(sorted({kernel for kernel in part["kernel"].to_pylist() if kernel}))
+        rate = Rate(size, mop, count, median, len(part), shift, int(buffers), repeats, kernels)
         grouped.setdefault((run, cell), {}).setdefault((operation, direction), []).append(rate)
     return {place: {key: tuple(_grown(each)) for key, each in curves.items()} for place, curves in grouped.items()}
 

@@ -52,7 +52,7 @@ def _rate(curve: RateCurve, rate: Rate, best: bool, ceiling: Ceiling | None) -> 
         return "refused", Markup("above the device's peak")
     share, bus = curve.share(rate), curve.bus_bandwidth(rate)
     of_ceiling = ceiling.share(curve, rate) if ceiling else None
-    below = [duration(rate.seconds)]
+    below = [duration(rate.seconds), *rate.kernels]
     below += [] if share is None else [percent(share) + (" of the peak" if ceiling else "")]
     below += [] if of_ceiling is None else [f"{percent(of_ceiling)} of the ceiling"]
     below += [] if bus is None else [f"bus {number(bus)} GB/s"]

@@ -48,6 +48,10 @@ _COLUMNS: dict[str, dict[str, str]] = {
 }
 
 
+def _point(event: dict[str, Any]) -> tuple[str, ...]:
+    return event["operation"], event["direction"], event["size"]
+
+
 class Recorder:
     """Collects the events of one repeat. `observe` gets each checked event."""
 
@@ -74,6 +78,8 @@ class Recorder:
         self._indexes: set[int] = set()
         # And the windows of single operations.
         self._operations: set[tuple[Any, ...]] = set()
+        # (operation, direction, size) -> the kernel that the framework took, where it has several.
+        self._kernels: dict[tuple[str, ...], str] = {}
         # The names of the metrics so far.
         self._metrics: set[str] = set()
         # When the windows came; empty where nobody noted that.
@@ -145,6 +151,8 @@ class Recorder:
             if window in self._operations:
                 raise ProtocolError(f"a second operation of that size with index {event['index']}", line)
             self._operations.add(window)
+        if kind == "dispatch" and _point(event) in self._kernels:
+            raise ProtocolError("a second `dispatch` of that size", line)
 
     def _keep(self, event: dict[str, Any]) -> None:
         """Put an event into the rows and columns that it belongs to."""
@@ -156,10 +164,16 @@ class Recorder:
             rows = self.rows[_ROWS[kind][0]]
             if kind != "profile" or len(rows) < _MAX_PROFILE_ROWS:
                 row = {column: event[name] for name, column in _FIELDS[kind]}
-                rows.append(row | self._placed() if kind == "parity" else row)
+                if kind == "parity":
+                    row |= self._placed()
+                elif kind == "operation":
+                    row["kernel"] = self._kernels.get(_point(event))
+                rows.append(row)
         if kind in _COLUMNS:
             self.row |= {column: event[field] for field, column in _COLUMNS[kind].items()}
-        if kind == "environment":
+        if kind == "dispatch":
+            self._kernels[_point(event)] = event["kernel"]
+        elif kind == "environment":
             self.environment = event
             self.row |= _environment_columns(event)
         elif kind == "data":

@@ -39,6 +39,8 @@ class Preset(_Frozen):
     most_bytes: int | None = Field(default=None, gt=0)
     # operators: the number of sizes, the smallest and the largest among them; None: all
     most_sizes: int | None = Field(default=None, ge=2)
+    # operators: the least and the most million operations of attention, by device, in place of most_mop and most_bytes
+    attention_mop: dict[Literal["cpu", "cuda"], tuple[float, float]] | None = None
 
 
 class Metric(_Frozen):

@@ -23,6 +23,7 @@ except ImportError:
 
 from bench import contract
 from bench.errors import Unsupported
+from bench.frameworks.jax import _attention
 from bench.frameworks.jax.framework import started
 from bench.workloads import ops
 
@@ -146,6 +147,10 @@ def with_gradients(function):
 
 
 class Operators(contract.Operators):
+    ATTENTION = True
+    # (buffers, their arrays) of the last attention.
+    _kept = (None, None)
+
     def __init__(self, setup):
         self.dtype = DTYPES[setup.precision]
         self.devices = jax.devices()[: setup.devices]
@@ -154,6 +159,10 @@ class Operators(contract.Operators):
 
     def runs(self, operation, direction, buffers):
         """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
+        self.kernel = None
+        if operation in ops.ATTENTION:
+            return self._attention(operation, direction, buffers)
+        self._kept = None, None
         if direction == ops.COPY:
             return [self._copy(operation, buffer["x"].astype("float32")) for buffer in buffers]
         if direction == ops.REDUCE:
@@ -182,6 +191,21 @@ class Operators(contract.Operators):
             # The sum on every device.
             values = [shard.data for shard in result.addressable_shards]
         return [jax.device_get(value).astype("float64") for value in values]
+
+    def _attention(self, operation, direction, buffers):
+        """One set of inputs goes through all backends, one after the other: it is copied to the device once."""
+        function = _attention.function(operation, self.dtype)
+        if self._kept[0] is not buffers:
+            self._kept = None, None
+            self._kept = buffers, [[jnp.asarray(value, self.dtype) for value in p.values()] for p in buffers]
+        inputs = self._kept[1]
+        if direction == ops.GRADIENT:
+            # The result has the shape of q.
+            inputs = [[jnp.ones_like(arrays[0])] + arrays for arrays in inputs]
+            function = with_gradients(function)
+        function = jax.jit(function)
+        self.kernel = _attention.kernel(operation, function, inputs[0])
+        return [lambda arrays=arrays: self.wait(function(*arrays)) for arrays in inputs]
 
     def _fp8(self, direction, inputs):
         function = jax.jit(fp8_product_with_gradients if direction == ops.GRADIENT else fp8_product)

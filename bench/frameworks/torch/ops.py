@@ -12,7 +12,7 @@ from torch import distributed
 
 from bench import contract
 from bench.errors import Unsupported
-from bench.frameworks.torch import _fp8
+from bench.frameworks.torch import _attention, _fp8
 from bench.frameworks.torch.framework import compiled, torch_device
 from bench.workloads import ops
 
@@ -92,7 +92,15 @@ OPTIMIZERS = {
 }
 
 
+def forward(function, tensors):
+    return functools.partial(function, *tensors)
+
+
 class Operators(contract.Operators):
+    ATTENTION = True
+    # (buffers, their tensors) of the last attention.
+    _kept = (None, None)
+
     def __init__(self, setup):
         self.setup = setup
         self.device = torch_device(setup)
@@ -100,14 +108,17 @@ class Operators(contract.Operators):
 
     def runs(self, operation, direction, buffers):
         """For each of `buffers` (input name -> float64 array) a callable without arguments. Raises Unsupported."""
+        self.kernel = None
+        if operation in ops.ATTENTION:
+            return self._attention(operation, direction, buffers)
+        self._kept = None, None
         if direction == ops.COPY:
             return [self._copy(operation, buffer["x"]) for buffer in buffers]
         if direction == ops.REDUCE:
             return [self._all_reduce(buffer["x"][self.setup.rank]) for buffer in buffers]
         if self.setup.precision == "fp8":
             return _fp8.runs(direction, buffers, self.device)
-        # Copies at every precision: an optimiser's step writes into its parameter.
-        inputs = [[torch.tensor(value, dtype=self.dtype, device=self.device) for value in p.values()] for p in buffers]
+        inputs = self._tensors(buffers)
         if direction == ops.STEP:
             return [self._step(OPTIMIZERS[operation], *tensors) for tensors in inputs]
         function = FUNCTIONS[operation]
@@ -116,11 +127,30 @@ class Operators(contract.Operators):
             function = compiled(self.setup, function)
         if direction == ops.GRADIENT:
             return [self._gradient(function, tensors) for tensors in inputs]
-        return [functools.partial(function, *tensors) for tensors in inputs]
+        return [forward(function, tensors) for tensors in inputs]
 
     def values(self, operation, direction, result):
         """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
         return [value.detach().double().cpu().numpy() for value in (result if isinstance(result, tuple) else (result,))]
+
+    def _tensors(self, buffers):
+        # Copies at every precision: an optimiser's step writes into its parameter.
+        return [[torch.tensor(value, dtype=self.dtype, device=self.device) for value in p.values()] for p in buffers]
+
+    def _attention(self, operation, direction, buffers):
+        """One set of inputs goes through all backends, one after the other: it is copied to the device once."""
+        function = _attention.function(operation)
+        if self._kept[0] is not buffers:
+            self._kept = None, None
+            self._kept = buffers, self._tensors(buffers)
+        # Tensors of their own on the same memory: gradients are required of some only.
+        inputs = [[tensor.detach() for tensor in tensors] for tensors in self._kept[1]]
+        run = self._gradient if direction == ops.GRADIENT else forward
+        kernel = _attention.kernel(operation, lambda: run(function, inputs[0]))
+        # Inductor may replace products and softmax by a fused operator.
+        self.kernel = kernel if self.setup.mode == "default" else None
+        function = compiled(self.setup, function)
+        return [run(function, tensors) for tensors in inputs]
 
     def _gradient(self, function, tensors):
         for tensor in tensors:

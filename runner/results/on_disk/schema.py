@@ -118,6 +118,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("mop", "double"),  # million floating-point operations in one run
         ("bytes", "int64"),  # the least that one run reads and writes
         ("buffers", "int32"),  # so many sets of inputs took turns
+        ("kernel", "string"),  # that the framework took, where it has several and tells; null otherwise
         ("index", "int32"),
         ("begin_seconds", "double"),
         ("seconds", "double"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench import operators, protocol
-from bench.errors import Unsupported
+from bench.errors import BenchError, Unsupported
 from bench.workloads import ops
 from tests.fixtures.operators import Operators
 
@@ -40,6 +40,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {name: ops.OPERATIONS[name] for name in ("add", "matmul", "conv1d")}
     kept = {name: each._replace(sizes=each.sizes[: 1 if name == "conv1d" else 2]) for name, each in kept.items()}
     monkeypatch.setattr(ops, "OPERATIONS", kept)
+    monkeypatch.setattr(ops, "HEADS", {})
     monkeypatch.setattr(
         ops, "OPTIMIZERS", {"sgd": ops.OPTIMIZERS["sgd"]._replace(sizes=ops.OPTIMIZERS["sgd"].sizes[:2])}
     )
@@ -95,6 +96,46 @@ def test_what_a_framework_cannot_do_is_told_once_and_the_rest_goes_on() -> None:
     assert {each["operation"] for each in emitter.of("operation")} == {"add", "sgd", "h2d"}
 
 
+@pytest.mark.usefixtures("small")
+def test_the_kernel_that_a_framework_took_is_told_before_the_windows_of_its_point() -> None:
+    made, emitter = cell()
+    adapter = Operators()
+    adapter.kernel = "a fused one"
+    made.measure_point(FRAMEWORK, adapter, ops.Point("add", ops.FORWARD, (32,), 1.0, 1, 8), np.random.RandomState(0))
+    first, second = emitter.events[:2]
+    assert (first["event"], first["operation"], first["size"], first["kernel"]) == (
+        "dispatch",
+        "add",
+        "32",
+        "a fused one",
+    )
+    assert second["event"] == "operation"
+
+
+def test_what_several_backends_compute_gets_the_same_inputs_which_are_drawn_once() -> None:
+    made, _ = cell()
+    random, size = np.random.RandomState(0), ops.ATTENTION["attention_d64"].sizes[0]
+    point = ops.Point("attention_d64", ops.FORWARD, size, 1.0, 1, 8)
+    (first,) = made.buffers(point, 1, random)
+    assert made.buffers(point._replace(operation="attention_d64_written"), 1, random)[0] is first
+    assert made.buffers(point._replace(operation="attention_d128_written"), 1, random)[0] is not first
+
+
+def test_a_framework_without_attention_leaves_it_out_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, emitter = cell()
+    made.options.framework = "chainer"
+    made.preset = dict(made.preset, most_mop=1e-9)
+    adapter = Operators()
+    adapter.ATTENTION = False
+    monkeypatch.setattr(ops, "COPIES", ())
+    made.measure(FRAMEWORK, adapter, None, np.random.RandomState(0))
+    assert [(each["what"], each["reason"]) for each in emitter.of("left-out")] == [
+        ("attention", operators.NO_ATTENTION % "chainer")
+    ]
+    with pytest.raises(Unsupported, match="nobody has written attention"):
+        operators.error_of(adapter, "attention_d64", ops.ATTENTION["attention_d64"], ops.FORWARD, "fp32")
+
+
 def test_what_no_number_of_a_precision_can_hold_is_asked_of_nobody() -> None:
     """Adam's second moment of small gradients is zero in fp16, and so is its epsilon."""
     made, _ = cell("fp16")
@@ -102,8 +143,10 @@ def test_what_no_number_of_a_precision_can_hold_is_asked_of_nobody() -> None:
     point = ops.Point("adam", ops.STEP, (1024,), 0.01, 1, 7 * 2048)
     with pytest.raises(Unsupported, match="mixed precision are fp32"):
         made.measure_point(FRAMEWORK, Operators(), point, np.random.RandomState(0))
+    adapter = Operators()
+    adapter.ATTENTION = False
     with np.errstate(divide="ignore", invalid="ignore"):  # this adapter has no gradients of larger inputs
-        found = {result.tensor for result in operators.check(Operators(), "fp16")}
+        found = {result.tensor for result in operators.check(adapter, "fp16")}
     assert "adam step" not in found
     assert "momentum step" in found
 
@@ -115,6 +158,15 @@ def test_another_error_ends_the_cell() -> None:
     broken.runs = lambda *_: [lambda: 1 / 0]  # type: ignore[method-assign,assignment]
     with pytest.raises(ZeroDivisionError):
         made.measure(FRAMEWORK, broken, None, np.random.RandomState(0))
+
+
+def test_a_cell_of_operations_ends_with_the_threads_that_it_began_with() -> None:
+    """Nothing of an operation is left to prove after the measurement, and the cell still comes past that check."""
+    made, emitter = cell()
+    made.prove(Operators(), {"threads": 2}, {"threads": 2})
+    assert [each["event"] for each in emitter.events] == ["phase", "phase"]
+    with pytest.raises(BenchError, match="threads"):
+        made.prove(Operators(), {"threads": 2}, {"threads": 3})
 
 
 def test_runs_take_turns_and_a_window_waits_for_the_device() -> None:

@@ -117,6 +117,15 @@ def test_each_size_is_a_row_with_a_gap_where_a_cell_has_none(run: Path) -> None:
     assert sorted(map(names.count, set(names))) == [1, 2]
 
 
+def test_the_kernel_that_was_taken_stands_below_its_rate(run: Path) -> None:
+    (rates,) = operators.rates(as_stored(windows("attention_d64", "8", 1.0, 8, [0.1] * 3, kernel="flash attention")))[
+        "r", "c"
+    ].values()
+    assert [rate.kernels for rate in rates] == [("flash attention",)]
+    curve = dataclasses.replace(shown(run)[0], peak=None)
+    assert operator_section._rate(curve, rates[0], False, None)[1] == "10.0\u00a0ms, flash attention"
+
+
 def test_windows_that_say_nothing_are_left_out() -> None:
     stored = as_stored(windows("add", "8", 1.0, 8, [0.0, 0.1]) + windows("add", "9", 1.0, 8, [0.1], runs=0))
     (rates,) = operators.rates(stored)["r", "c"].values()

@@ -516,6 +516,20 @@ def test_a_window_of_an_operation_that_comes_twice_breaks_the_protocol_and_no_re
     assert len(recorder.rows["operations"]) == 1
 
 
+def test_each_window_of_a_point_has_the_kernel_that_the_framework_took(play: Play) -> None:
+    at = {"t": EVENTS[-1]["t"], "v": EVENTS[-1]["v"], "operation": "attention_d64", "direction": "forward"}
+    windows = [
+        at | {"event": "operation", "size": size, "index": 0, "begin": 1.0, "seconds": 0.1, "runs": 9}
+        | {"mop": 0.1, "bytes": 768, "buffers": 1}
+        for size in ("1x8x1x1x8", "1x9x1x1x8")
+    ]  # fmt: skip
+    took = at | {"event": "dispatch", "size": "1x9x1x1x8", "kernel": "flash attention"}
+    recorder, _ = play([lines([*EVENTS[:-1], took, *windows, EVENTS[-1]])])
+    assert [row["kernel"] for row in recorder.rows["operations"]] == [None, "flash attention"]
+    _, verdict = play([lines([*EVENTS[:-1], took, took, EVENTS[-1]])])
+    assert "a second `dispatch` of that size" in str(verdict[2])
+
+
 def test_a_cpu_cell_with_a_share_of_kernels_breaks_the_protocol(play: Play) -> None:
     kernels = {"event": "kernels", "t": EVENTS[-1]["t"], "v": EVENTS[-1]["v"], "share": 0.1, "steps": 3}
     # Before its environment, which would tell the device, as well.

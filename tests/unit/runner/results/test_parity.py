@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,10 +69,8 @@ def test_bounds_that_no_reference_holds_are_those_of_the_bench() -> None:
 
 @pytest.mark.parametrize("precision", operators.ROUNDOFF)
 def test_the_bound_of_an_operation_is_that_of_the_widest_one(precision: str) -> None:
-    unit, stored = operators.ROUNDOFF[precision]
-    terms = max(op.terms(*op.sizes[0]) for op in [*ops.OPERATIONS.values(), *ops.OPTIMIZERS.values()])
-    rounded = 1.0 if precision == "fp8" else math.sqrt(2.0)
-    widest = of_bench.MARGIN * (unit * (2.0 + math.sqrt(terms)) + stored * rounded) + ops.SLOPE_ERROR
+    bounds = (operators.bound_of(each, precision) for each in [*ops.OPERATIONS.values(), *ops.OPTIMIZERS.values()])
+    widest = max(bounds) + ops.SLOPE_ERROR
     assert widest <= parity._OPERATIONS[precision] < 1.2 * widest
 
 
