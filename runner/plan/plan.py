@@ -73,6 +73,7 @@ def plan(
             or target.reason
             or (_gpu_reason(image, target.gpu) if target.gpu else None)
             or _adapter_reason(framework, workload)
+            or rules.gpu_only_reason(workload.name, workload.gpu_only, target.kind)
             or rules.mode_reason(framework.name, mode, framework.modes)
             or _image_mode_reason(framework, mode, image)
             or _precision_reason(precision, workload, image, target.gpu)
@@ -212,7 +213,7 @@ def _several_reason(
 ) -> str | None:
     """Why this does not run on several devices. `sharing` are the frameworks that can use several."""
     reason: str | None = rules.several_devices_reason(
-        framework.name, framework.parallel, workload.name, workload.task, workload.batch, count
+        framework.name, framework.parallel, workload.name, workload.task, workload.canonical_batch, count
     )
     if reason and workload.task != "infer" and framework.parallel is None:
         return f"{reason}; those that use several: {', '.join(sharing) or 'none'}"
