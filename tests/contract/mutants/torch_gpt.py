@@ -234,7 +234,10 @@ class DecayInAdamW(planted(Training, lambda p: torch.optim.AdamW(p, 0.001, (0.9,
     """AdamW with its default weight decay of 0.01."""
 
 
-@slow.mistake("regularisation")
+@slow.mistake(
+    "regularisation",
+    not_caught="A step moves by the rate, and this decay is a ten-thousandth of a scale of it: one bound.",
+)
 class SmallDecayInAdamW(planted(Training, lambda p: torch.optim.AdamW(p, 0.001, (0.9, 0.99), 1e-8, 1e-4))):
     """AdamW with a weight decay of 0.0001."""
 
