@@ -287,7 +287,7 @@ def several_devices_reason(framework, parallel, workload, task, batch, devices):
         return "%s uses one device here" % framework
     # On several devices ops measures the all-reduce, which shares no batch.
     if task == "train" and batch % devices:
-        return "%d devices cannot share %s's canonical batch of %d evenly, and parity is proved on it" % (
+        return "%d devices cannot share %s's batch of %d evenly, and parity is proved on it" % (
             devices,
             workload,
             batch,

@@ -73,7 +73,6 @@ def plan(
             or target.reason
             or (_gpu_reason(image, target.gpu) if target.gpu else None)
             or _adapter_reason(framework, workload)
-            or rules.gpu_only_reason(workload.name, workload.gpu_only, target.kind)
             or rules.mode_reason(framework.name, mode, framework.modes)
             or _image_mode_reason(framework, mode, image)
             or _precision_reason(precision, workload, image, target.gpu)
@@ -81,7 +80,7 @@ def plan(
             or rules.mixed_precision_reason(
                 framework.name, framework.amp, workload.name, precision, target.kind, target.count
             )
-            or _memory_reason(workload, target.gpu)
+            or _device_reason(workload, target)
             or _several_reason(framework, workload, target.count, sharing, request)
         )
         names: dict[str, Any] = {
@@ -244,7 +243,11 @@ def _usable_bytes(gpu: Gpu) -> int | None:
     return gpu.memory_bytes if gpu.free_bytes is None or gpu.processes == () else gpu.free_bytes
 
 
-def _memory_reason(workload: Workload, gpu: Gpu | None) -> str | None:
+def _device_reason(workload: Workload, target: _Target) -> str | None:
+    gpu = target.gpu
+    reason: str | None = rules.gpu_only_reason(workload.name, workload.gpu_only, target.kind)
+    if reason:
+        return reason
     usable = _usable_bytes(gpu) if gpu is not None else None
     if gpu is None or usable is None or workload.device_memory_gb is None or usable >= workload.device_memory_gb * 1e9:
         return None

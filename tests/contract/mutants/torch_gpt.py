@@ -196,7 +196,7 @@ class StackedByHeads(WithAttention):
 
 @slow.mistake("network")
 class NormLeftOut(Training):
-    """The first normalisation of the first block is left out."""
+    """There is no first normalisation in the first block."""
 
     def new(self):
         network = super().new()
@@ -268,7 +268,7 @@ class RowOfTheLastPositionFrozen(WithForward):
 
 @slow.mistake("data")
 class SameByte(Training):
-    """The byte to be told is the one that is seen."""
+    """The label of a byte is the byte itself."""
 
     def loss(self, x, y):
         return super().loss(x, x)

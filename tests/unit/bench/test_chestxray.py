@@ -231,7 +231,9 @@ def test_the_synthetic_pool_is_gone_through_again_and_again() -> None:
 
 def test_of_several_processes_each_draws_its_own_part_of_the_synthetic_batches() -> None:
     groups = [SimpleNamespace(rank=rank, count=2) for rank in range(2)]
-    drawn = [next(PoolFeed(8, small_pictures, 1, group).batches(AS_IT_IS, 4, np.random.RandomState(0))) for group in groups]
+    drawn = [
+        next(PoolFeed(8, small_pictures, 1, group).batches(AS_IT_IS, 4, np.random.RandomState(0))) for group in groups
+    ]
     assert [(len(x), len(y)) for x, y in drawn] == [(2, 2), (2, 2)]
     assert not np.array_equal(drawn[0][0], drawn[1][0])
 

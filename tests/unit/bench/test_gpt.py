@@ -103,7 +103,7 @@ def test_several_devices_cannot_share_one_canonical_window() -> None:
     reason = rules.several_devices_reason(
         "torch", "processes", "gpt-bytes", "train", rules.canonical_batch(declared), 2
     )
-    assert reason == "2 devices cannot share gpt-bytes's canonical batch of 1 evenly, and parity is proved on it"
+    assert reason == "2 devices cannot share gpt-bytes's batch of 1 evenly, and parity is proved on it"
 
 
 # -- the data ----------------------------------------------------------------------------------------------------------
