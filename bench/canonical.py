@@ -25,6 +25,11 @@ def trained(workload, variant=""):
     return [spec.name for spec in specifications(workload, variant) if spec.kind not in ("mean", "variance")]
 
 
+def compared(workload, variant=""):
+    """The names of the trained parameters whose gradient is more than rounding."""
+    return [name for name in trained(workload, variant) if name not in workload.SYMMETRIC]
+
+
 def draw_parameters(workload, random, parity, variant=""):
     """name -> float32 array in the workload's order.
 

@@ -59,6 +59,9 @@ class RunningCell(object):
         o = self.options
         with self.phase("import"):
             contract.check(o)
+            reason = rules.gpu_only_reason(o.workload, self.declared.get("gpu_only"), o.device)
+            if reason:
+                raise Unsupported(reason)
             framework = contract.load_framework(o.framework)
             framework.configure(self.setup(True))
             adapter_class = contract.load_adapter(o.framework, o.workload)

@@ -226,11 +226,20 @@ class Specification(_Module):
     rate = None
     PARITY_RATES = (None, None, None)
 
+    # The parameters that have no gradient, whatever the input. What is computed in its place is rounding, so it is not compared.
+    SYMMETRIC = ()
+
+    # score(labels, logits): the metric of some held-out items. None: accuracy.
+    score = None
+
+    # How many items of the last evaluation the reference computes again, of data that is in memory.
+    COMPARED = 4
+
     # The weight decay, and the parameters that the parity check holds it on.
     WEIGHT_DECAY = None
     DECAYED = ()
 
-    # The classes of a multi-label network, whose metric is the AUC of each. (): accuracy is the metric.
+    # The classes of a multi-label network, whose metric is the AUC of each. (): the metric is `score`.
     FINDINGS = ()
 
     # More than 1: each of several devices normalises its own part of a batch. The canonical batch then has PARTS parts, and
@@ -239,6 +248,10 @@ class Specification(_Module):
 
     # Further models of the arithmetic, of some precisions, as bench.parity.ROUNDINGS has those of every workload.
     ROUNDINGS = {}
+
+    # How often each model of a precision is run to derive the bounds (bench.parity.RUNS), at most. Fewer make bounds that are at most as
+    # large: of a large tensor nearly as large, since its error is a mean of many.
+    MOST_RUNS = None
 
     # The sums that a large tensor is sketched to (bench.parity.sketch). Few keep the stored reference small.
     BUCKETS = 1024
@@ -258,7 +271,7 @@ def check(options):
             framework, declared.get("amp", {}), workload, precision, options.device, devices
         )
         or rules.several_devices_reason(
-            framework, declared.get("parallel"), workload, specified["task"], specified["batch"], devices
+            framework, declared.get("parallel"), workload, specified["task"], rules.canonical_batch(specified), devices
         )
     )
     if reason:

@@ -147,24 +147,23 @@ class PictureFeed(object):
 
 
 class PoolFeed(object):
-    """Random tensors in memory, as in the published synthetic run, from a pool that is used again and again.
+    """Random numbers in memory, as in the published synthetic run, from a pool that is used again and again.
 
-    A whole epoch of tensors would take 52.6 GB. The pool is larger than any cache, and the order of its mini-batches changes nothing. Of
-    several processes (`group`) each draws its own part of every mini-batch.
+    A whole epoch of pictures would take 52.6 GB. The pool is larger than any cache, and the order of its mini-batches changes nothing. Of
+    several processes (`group`) each draws its own part of every mini-batch. draw(random, items): (x, y), of the workload.
     """
 
-    POOL = 8  # mini-batches: 308 MB for those of 64
+    POOL = 8  # mini-batches: 308 MB for those of 64 pictures
 
-    def __init__(self, items, shape, classes, seed, group):
+    def __init__(self, items, draw, seed, group):
         self.train_items, self.test_items, self.validated = items, 0, False
-        self.shape, self.classes, self.seed, self.group = shape, classes, seed, group
+        self.draw, self.seed, self.group = draw, seed, group
 
     def batches(self, training, size, random):
         own, part = np.random.RandomState(self.seed + self.group.rank), size // self.group.count
         pool = []
         for _ in range(min(self.POOL, max(1, self.train_items // size))):
-            x = own.random_sample((part,) + self.shape).astype(np.float32)
-            pool.append(training.inputs(x, own.random_sample((part, self.classes)).astype(np.float32)))
+            pool.append(training.inputs(*self.draw(own, part)))
         return itertools.cycle(pool)
 
     def held_out(self, training, size):

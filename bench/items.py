@@ -16,8 +16,8 @@ from bench.parity import Result
 
 # Numbers of an item by which it is looked for among others. Those that agree in all of them are compared in full.
 KEYS = 32
-# Held-out items whose logits are computed again. A picture of the deep networks takes the reference a second.
-COMPARED = 4
+# Held-out pictures whose logits are computed again: one of the deep networks takes the reference a second. Of data in memory it is the
+# workload's COMPARED.
 COMPARED_PICTURES = 1
 
 
@@ -96,12 +96,13 @@ def evaluated(name, feed, adapter, precision, size, pairs):
     both = min(len(given), len(labels))
     wrong = abs(len(labels) - len(given)) + max(0, len(given) - len(logits))
     wrong += np.count_nonzero((given[:both] != labels[:both]).reshape(both, -1).any(axis=1))
-    compared = COMPARED_PICTURES if isinstance(feed.data, pictures.Pictures) else COMPARED
+    in_memory = contract.specification(name).COMPARED
+    compared = COMPARED_PICTURES if isinstance(feed.data, pictures.Pictures) else in_memory
     # From the last one on: an evaluation that is cut short lacks it.
     pick = np.linspace(len(labels) - 1, 0, min(compared, len(labels))).astype(np.int64)
     exact = reference_logits(name, adapter, *x_of(pick))
     # An item that has no logits counts as zeros.
-    seen = [logits[place] if place < len(logits) else np.zeros(logits.shape[1]) for place in pick]
+    seen = [logits[place] if place < len(logits) else np.zeros(logits.shape[1:]) for place in pick]
     error = parity.relative_error(seen, exact)
     bound = rules.taken(precision)["evaluated", "logits"]
     return [_result("evaluated", rules.HELD_OUT, wrong), _result("evaluated", "logits", error, bound)]

@@ -91,11 +91,12 @@ def quantities(workload, rounding, variant="", parts=1):
         gradients = collections.OrderedDict((name, g / rounding.scale) for name, g in gradients.items())
         if step == 0:
             values["logits", "logits"], values["loss", "loss"] = logits, np.array([loss])
-            values.update((("gradient", name), gradients[name]) for name in p if name in gradients)
+            values.update((("gradient", name), gradients[name]) for name in canonical.compared(workload, variant))
         optimizer.update(p, gradients, rounding)
         if workload.DROPOUT and step == FIRST_STEPS - 1:
             values.update((("movement", name), value - start[name]) for name, value in p.items())
-    values.update((("parameter", name), value - start[name.replace(EITHER, "")]) for name, value in p.items())
+    compared = (name for name in p if name not in workload.SYMMETRIC)
+    values.update((("parameter", name), p[name] - start[name.replace(EITHER, "")]) for name in compared)
     return values
 
 
@@ -143,7 +144,7 @@ def make_reference(name, variant="", devices=1):
         "value/%s/%s" % key: sketch(key[1].replace(EITHER, ""), value, workload.BUCKETS) for key, value in exact.items()
     }
     for precision in sorted(set(ROUNDINGS).intersection(rules.workload_declaration(name)["precisions"])):
-        bounds = bounds_of(workload, precision, exact, variant, parts)
+        bounds = bounds_of(workload, precision, exact, variant, parts, workload.MOST_RUNS or RUNS)
         stored.update(("bound/%s/%s/%s" % ((precision,) + key), np.array(bound)) for key, bound in bounds.items())
     return stored
 
@@ -218,7 +219,7 @@ def check_network(name, training, precision, devices=1):
     training.load(parameters)
     logits, loss, gradients = training.probe(*_inputs(workload, training, devices, batches[0]))
     measured = [("logits", "logits", undealt(workload, devices, logits)), ("loss", "loss", np.array([loss]))]
-    measured += [("gradient", tensor, gradients[tensor]) for tensor in canonical.trained(workload, variant)]
+    measured += [("gradient", tensor, gradients[tensor]) for tensor in canonical.compared(workload, variant)]
     with np.load(reference_path(name, variant, devices)) as stored:
         results = [_nearest_result(stored, precision, *item) for item in measured]
         _refuse_float32(stored, precision, results[0])
@@ -264,7 +265,8 @@ def movements(name, training, devices=1, steps=None):
     take_steps(workload, training, devices, batches[:steps], workload.PARITY_RATES)
     training.share_statistics()
     after = training.read()
-    return after, sketches.movement(parameters, after)
+    compared = ((tensor, value) for tensor, value in parameters.items() if tensor not in workload.SYMMETRIC)
+    return after, sketches.movement(collections.OrderedDict(compared), after)
 
 
 def take_steps(workload, training, devices, batches, rates):

@@ -208,6 +208,64 @@ def gru_gradient(dh, cache, rounding):
     )
 
 
+# -- transformer -----------------------------------------------------------------------------------------------------
+
+
+def layer_norm(x, scale, shift, epsilon, rounding):
+    """Normalisation of each row by its own mean and biased variance. x (N, C), scale and shift (C,) -> (y, cache)."""
+    centred = x - rounding.sum(x, (1,))[:, None] / x.shape[1]
+    variance = rounding.sum(centred * centred, (1,)) / x.shape[1]
+    inverse = rounding.elementwise(1.0 / np.sqrt(variance + epsilon))[:, None]
+    normal = rounding.elementwise(centred * inverse)
+    return rounding.elementwise(normal * scale + shift), (normal, inverse, scale)
+
+
+def layer_norm_gradient(dy, cache, rounding):
+    """Gradients (dx, dscale, dshift)."""
+    normal, inverse, scale = cache
+    d = dy * scale
+    through = rounding.sum(d, (1,))[:, None] + normal * rounding.sum(d * normal, (1,))[:, None]
+    dx = rounding.elementwise(inverse * (d - through / dy.shape[1]))
+    return dx, rounding.sum(dy * normal, (0,)), rounding.sum(dy, (0,))
+
+
+GELU_FACTOR, GELU_CUBE = np.sqrt(2.0 / np.pi), 0.044715
+
+
+def gelu(x, rounding):
+    """GELU by the hyperbolic tangent, as GPT-2 has it (Hendrycks and Gimpel 2016, the approximation): (y, cache)."""
+    tanh = np.tanh(float(GELU_FACTOR) * (x + GELU_CUBE * x**3))
+    return rounding.half(rounding.elementwise(0.5 * x * (1.0 + tanh))), (x, tanh)
+
+
+def gelu_gradient(dy, cache, rounding):
+    x, tanh = cache
+    slope = float(GELU_FACTOR) * (1.0 + 3.0 * GELU_CUBE * x * x)
+    return rounding.half(rounding.elementwise(dy * 0.5 * (1.0 + tanh + x * (1.0 - tanh * tanh) * slope)))
+
+
+def causal_attention(q, k, v, rounding):
+    """softmax(q k' / sqrt(D)) v, each position over itself and those before it. q, k, v (T, D) of one head -> (T, D)."""
+    q, k, v = (rounding.operand(factor) for factor in (q, k, v))
+    factor = 1.0 / float(np.sqrt(q.shape[1]))
+    scores = rounding.product(q, k.T) * factor
+    scores[np.triu_indices(len(q), 1)] = -np.inf
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights = rounding.elementwise(weights / rounding.sum(weights, (1,))[:, None])
+    return rounding.product(rounding.operand(weights), v), (q, k, v, weights, factor)
+
+
+def causal_attention_gradient(dy, cache, rounding):
+    """Gradients (dq, dk, dv)."""
+    q, k, v, weights, factor = cache
+    dy = rounding.operand(dy)
+    dv = rounding.product(rounding.operand(weights).T, dy)
+    d = rounding.product(dy, v.T)
+    d = rounding.elementwise(weights * (d - rounding.sum(weights * d, (1,))[:, None])) * factor
+    d = rounding.operand(d)
+    return rounding.product(d, k), rounding.product(d.T, q), dv
+
+
 # -- optimisers ------------------------------------------------------------------------------------------------------
 
 
@@ -225,10 +283,13 @@ class Momentum(object):
 
 
 class Adam(object):
-    """Kingma and Ba 2015, algorithm 1: bias-corrected moments, epsilon outside the square root."""
+    """Kingma and Ba 2015, algorithm 1: bias-corrected moments, epsilon outside the square root.
 
-    def __init__(self, rate, beta1, beta2, epsilon):
-        self.rate, self.beta1, self.beta2, self.epsilon = rate, beta1, beta2, epsilon
+    decay: of AdamW (Loshchilov and Hutter 2019), decoupled: w <- w - rate decay w, of tensors of two axes and more.
+    """
+
+    def __init__(self, rate, beta1, beta2, epsilon, decay=0.0):
+        self.rate, self.beta1, self.beta2, self.epsilon, self.decay = rate, beta1, beta2, epsilon, decay
         self.step, self.m, self.v = 0, {}, {}
 
     def update(self, parameters, gradients, rounding):
@@ -241,4 +302,6 @@ class Adam(object):
             m = self.m[name] / correction1
             v = self.v[name] / correction2
             moved = self.rate * rounding.elementwise(m / (np.sqrt(v) + self.epsilon))
+            if self.decay and parameters[name].ndim > 1:
+                moved = moved + self.rate * self.decay * parameters[name]
             parameters[name] = rounding.stored(parameters[name], parameters[name] - moved)

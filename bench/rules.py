@@ -27,8 +27,8 @@ PROCESSES, MPI, ONE_PROCESS = "processes", "mpi", "one-process"
 # A workload's task -> the name of the class that computes it in an adapter (bench.contract).
 TASKS = {"train": "Training", "infer": "Inference", "operators": "Operators"}
 
-# "data" of a workload that trains on random tensors in memory. Of every other one it is the name of a module of bench/data.
-RANDOM_IMAGES = "random-images"
+# "data" of a workload that trains on random numbers in memory. Of every other one it is the name of a module of bench/data.
+RANDOM = ("random-images", "random-tokens")
 
 # Mixed precision -> its half type: a device that has the one can compute the other.
 MIXED = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
@@ -178,8 +178,8 @@ def due(workload, preset):
         before += ("movement",)
     after = ("moved", "updates", "learning", "prediction")
     after += ("landing", "dropout") if has_dropout(workload) else ("parameter",)
-    # Random tensors have no item that could be another one, and nothing is evaluated on them.
-    after += TAKEN if workload_declaration(workload)["data"] != RANDOM_IMAGES else ()
+    # Random numbers have no item that could be another one, and nothing is evaluated on them.
+    after += TAKEN if workload_declaration(workload)["data"] not in RANDOM else ()
     return tuple(("parity", quantity) for quantity in before) + tuple(("proof", quantity) for quantity in after)
 
 
@@ -274,8 +274,18 @@ def mixed_precision_reason(framework, amp, workload, precision, device_kind, dev
     return None
 
 
+def gpu_only_reason(workload, why, device_kind):
+    """`why` is "gpu_only" of the workload's .json: why a CPU does not measure it; None where it does."""
+    return "%s is measured on GPUs only: %s" % (workload, why) if why and device_kind == "cpu" else None
+
+
+def canonical_batch(declaration):
+    """The items of a batch of the parity check: the workload's own batch, or "parity_batch" of its .json."""
+    return declaration.get("parity_batch") or declaration["batch"]
+
+
 def several_devices_reason(framework, parallel, workload, task, batch, devices):
-    """`parallel` is that of framework.json or None; `batch` is the workload's own, which the parity check is proved on."""
+    """`parallel` is that of framework.json or None; `batch` is that of `canonical_batch`."""
     if devices == 1:
         return None
     if task == "infer":

@@ -62,8 +62,8 @@ class TrainingCell(RunningCell):
     def load_data(self):
         """A feed of bench.feeds."""
         name, items, seed = self.declared["data"], self.preset["train_items"], self.options.seed
-        if name == rules.RANDOM_IMAGES:
-            feed = PoolFeed(items, self.workload.SHAPE, self.workload.CLASSES, seed, self.group)
+        if name in rules.RANDOM:
+            feed = PoolFeed(items, self.workload.draw_items, seed, self.group)
             self.waited = 0.0
             name += " (a pool of %d batches)" % feed.POOL
             source, sha256 = "generated", hashlib.sha256(b"seed %d" % seed).hexdigest()
@@ -109,7 +109,11 @@ class TrainingCell(RunningCell):
     def proved(self, adapter):
         """Check that the measured steps trained, and the measured adapter's results."""
         o = self.options
-        results = proof.trained(adapter, self.drawn(np.random.RandomState(o.seed)), self.steps, self.before_last)
+        loaded = self.drawn(np.random.RandomState(o.seed))
+        # A framework may leave out what has no gradient: it computes the same.
+        for tensor in self.workload.SYMMETRIC:
+            del loaded[tensor]
+        results = proof.trained(adapter, loaded, self.steps, self.before_last)
         if all(result.quantity != "updates" for result in results):
             reason = "%s's optimiser of this workload keeps no count of its steps" % o.framework
             self.emit("left-out", what=rules.COUNT_OF_UPDATES, reason=reason)
@@ -122,7 +126,7 @@ class TrainingCell(RunningCell):
 
     def took(self, adapter):
         """Check the items of the last step and of the last evaluation, before other parameters are loaded."""
-        if self.declared["data"] == rules.RANDOM_IMAGES:
+        if self.declared["data"] in rules.RANDOM:
             return []
         trained = items.check(self.feed, adapter, self.loop, self.order, self.batch)
         o, seen = self.options, self.evaluated
@@ -264,5 +268,10 @@ class TrainingCell(RunningCell):
             self.emit_metric("mean AUC", split, loop, mean)
         else:
             split = split if feed.test_items else "train"
-            right = sum(int((np.argmax(logits, axis=1) == y).sum()) for logits, y in pairs)
-            self.emit_metric("accuracy", split, loop, right / float(sum(len(y) for _, y in pairs)))
+            score = self.workload.score or _accuracy
+            total = sum(len(y) * score(y, logits) for logits, y in pairs)
+            self.emit_metric(self.declared["metric"]["name"], split, loop, total / float(sum(len(y) for _, y in pairs)))
+
+
+def _accuracy(labels, logits):
+    return np.mean(np.argmax(logits, axis=1) == labels)

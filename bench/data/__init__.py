@@ -76,7 +76,7 @@ def problem(name, folder):
 
 def stays_in_files(name):
     """True if the pictures of a data set stay in files until a step needs them."""
-    return name != rules.RANDOM_IMAGES and hasattr(_module(name), "load")
+    return name not in rules.RANDOM and hasattr(_module(name), "load")
 
 
 def _module(name):

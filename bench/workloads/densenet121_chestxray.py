@@ -94,6 +94,12 @@ def draw_batch(random):
     return x, random.randint(0, 2, (4, CLASSES)).astype("float32")
 
 
+def draw_items(random, items):
+    """(x, y) of the synthetic run: both float32, uniform on [0, 1)."""
+    x = random.random_sample((items,) + SHAPE).astype(np.float32)
+    return x, random.random_sample((items, CLASSES)).astype(np.float32)
+
+
 def rate(epoch, batch, alone):
     """The learning rate in an epoch, all alike, at a batch of so many on all devices together, where one device alone has `alone`."""
     return LEARNING_RATE * batch / alone

@@ -63,6 +63,8 @@ class Workload(_Frozen):
     data: str
     items: str
     batch: int = Field(gt=0)
+    parity_batch: int | None = Field(default=None, gt=0)  # the items of a batch of the parity check, where it has fewer
+    gpu_only: str | None = None  # why a CPU does not measure it, in words; parity is checked there all the same
     chance: float | None  # of the metric, for a network that has learned nothing
     metric: Metric | None  # none where nothing is learned
     precisions: tuple[str, ...] = Field(min_length=1)
@@ -78,6 +80,11 @@ class Workload(_Frozen):
     def preset(self, name: str) -> Preset:
         return next(preset for known, preset in self.presets.items() if known == name)
 
+    @property
+    def canonical_batch(self) -> int:
+        """The items of a batch of the parity check."""
+        return int(rules.canonical_batch({"batch": self.batch, "parity_batch": self.parity_batch}))
+
     def batch_of(self, preset: str) -> int:
         """The items of a step at a preset."""
         return self.preset(preset).batch or self.batch
@@ -88,7 +95,7 @@ def _data_sets() -> tuple[str, ...]:
     """The modules of bench/data that can write a stand-in, and random tensors."""
     modules = sorted((BENCH / "data").glob("*.py"))
     sources = {path.stem: path.read_text(encoding="utf-8") for path in modules}
-    return (*(name for name, source in sources.items() if "def write_stand_in(" in source), rules.RANDOM_IMAGES)
+    return (*(name for name, source in sources.items() if "def write_stand_in(" in source), *rules.RANDOM)
 
 
 def load_workloads(folder: Path = BENCH / "workloads") -> dict[str, Workload]:

@@ -87,7 +87,7 @@ def plan(
             or rules.mixed_precision_reason(
                 framework.name, framework.amp, workload.name, precision, target.kind, target.count
             )
-            or _memory_reason(workload, target.gpu)
+            or _device_reason(workload, target)
             or _several_reason(framework, workload, target.count, sharing, request)
         )
         names: dict[str, Any] = {
@@ -219,7 +219,7 @@ def _several_reason(
 ) -> str | None:
     """Why this does not run on several devices. `sharing` are the frameworks that can use several."""
     reason: str | None = rules.several_devices_reason(
-        framework.name, framework.parallel, workload.name, workload.task, workload.batch, count
+        framework.name, framework.parallel, workload.name, workload.task, workload.canonical_batch, count
     )
     if reason and workload.task != "infer" and framework.parallel is None:
         return f"{reason}; those that use several: {', '.join(sharing) or 'none'}"
@@ -250,7 +250,11 @@ def _usable_bytes(gpu: Gpu) -> int | None:
     return gpu.memory_bytes if gpu.free_bytes is None or gpu.processes == () else gpu.free_bytes
 
 
-def _memory_reason(workload: Workload, gpu: Gpu | None) -> str | None:
+def _device_reason(workload: Workload, target: _Target) -> str | None:
+    gpu = target.gpu
+    reason: str | None = rules.gpu_only_reason(workload.name, workload.gpu_only, target.kind)
+    if reason:
+        return reason
     usable = _usable_bytes(gpu) if gpu is not None else None
     if gpu is None or usable is None or workload.device_memory_gb is None or usable >= workload.device_memory_gb * 1e9:
         return None

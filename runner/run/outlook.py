@@ -86,7 +86,7 @@ def data_sets(prospect: Prospect) -> dict[str, str | None]:
         return {}
     workloads = load_workloads()
     trained = [workloads[cell.workload] for cell in prospect.plan.cells if workloads[cell.workload].task == "train"]
-    names = sorted({workload.data for workload in trained} - {rules.RANDOM_IMAGES})
+    names = sorted({workload.data for workload in trained} - {*rules.RANDOM})
     # By a process of its own: the host imports none of the bench's code that reads data.
     command = [sys.executable, "-m", "bench", "data", *names, "--data", str(prospect.options.data.resolve())]
     told = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False) if names else None

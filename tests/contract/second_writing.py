@@ -260,20 +260,20 @@ class Momentum:
 
 
 class Adam:
-    """Algorithm 1 of Kingma and Ba: beta 0.9 and 0.999, bias-corrected, 1e-8 outside the root."""
+    """Algorithm 1 of Kingma and Ba: beta 0.9 and 0.999, bias-corrected, 1e-8 outside the root. decay: of matrices, AdamW's."""
 
-    def __init__(self):
-        self.steps, self.first, self.second = 0, {}, {}
+    def __init__(self, beta=0.999, decay=0.0):
+        self.steps, self.first, self.second, self.beta, self.decay = 0, {}, {}, beta, decay
 
     def step(self, p, gradients, rate):
         self.steps += 1
         for name, g in gradients.items():
             zero = torch.zeros_like(g)
             self.first[name] = 0.9 * self.first.get(name, zero) + 0.1 * g
-            self.second[name] = 0.999 * self.second.get(name, zero) + 0.001 * g * g
+            self.second[name] = self.beta * self.second.get(name, zero) + (1 - self.beta) * g * g
             m = self.first[name] / (1 - 0.9**self.steps)
-            v = self.second[name] / (1 - 0.999**self.steps)
-            p[name] = p[name] - rate * m / (v.sqrt() + 1e-8)
+            v = self.second[name] / (1 - self.beta**self.steps)
+            p[name] = p[name] * (1 - rate * self.decay * (g.dim() > 1)) - rate * m / (v.sqrt() + 1e-8)
 
 
 # -- workloads -------------------------------------------------------------------------------------------------------------------------
@@ -342,8 +342,10 @@ def dimmed(parameters, batches):
 class Written:
     """One workload: its parameters' list, the draw of one batch, network, loss, optimiser, and the rate of each step.
 
-    adjusted: changes the drawn parameters and the batches in place.
+    adjusted: changes the drawn parameters and the batches in place. symmetric: the end of the names of tensors without a gradient.
     """
+
+    symmetric = ".k.b"
 
     def __init__(self, listed, batch, network, optimiser, rates, loss=softmax_loss, deep=False, adjusted=None):
         self.listed, self.batch, self.network, self.optimiser = listed, batch, network, optimiser

@@ -17,12 +17,12 @@ optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)
 
 class Trained(contract.Training):
     """`network()` makes the module. A subclass gives fill(parameters), which sets self.parameters, and canonical(tree), for the parameters
-    or their gradients.
+    or their gradients; `own` is its optimiser.
     """
 
-    def __init__(self, setup, network):
+    def __init__(self, setup, network, own=optimizer):
         self.structure, self.parameters = undrawn(network)
-        self.optimizer = _mixed.optimizer(setup, optimizer)
+        self.optimizer = _mixed.optimizer(setup, own)
         self.state = self.optimizer.init(self.parameters)
 
     def loss(self, parameters, x, y):

@@ -55,8 +55,8 @@ def memory_format(setup):
     return torch.contiguous_format if first else torch.channels_last
 
 
-def adam(setup, network, rate):
-    """Adam with the specification's constants: defaults differ among frameworks.
+def adam(setup, network, rate, betas=(0.9, 0.999), decay=0.0):
+    """Adam with the specification's constants: defaults differ among frameworks. With a decay AdamW: tensors of one axis do not decay.
 
     One fused kernel updates all parameters. PyTorch has it for GPUs from 2.0 on, and for CPUs from 2.4 on. With float16's loss scale it is
     not used: it would decide inside the kernel which steps are skipped, and the bench counts these.
@@ -67,7 +67,11 @@ def adam(setup, network, rate):
     if setup.mode == "graph":
         # The count of steps lies on the GPU, where a replay raises it.
         kernel["capturable"] = True
-    return torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.999), eps=1e-8, **kernel)
+    if not decay:
+        return torch.optim.Adam(network.parameters(), lr=rate, betas=betas, eps=1e-8, **kernel)
+    groups = [{"params": [p for p in network.parameters() if p.dim() > 1], "weight_decay": decay}]
+    groups.append({"params": [p for p in network.parameters() if p.dim() < 2], "weight_decay": 0.0})
+    return torch.optim.AdamW(groups, lr=rate, betas=betas, eps=1e-8, **kernel)
 
 
 def compiled(setup, network, **options):

@@ -9,6 +9,15 @@ from typing import Any
 from bench import rules
 from runner.results.datasheets import ABOVE_PEAK, FEWER_IN_CONVOLUTION, datasheet
 
+
+def _of_a_gpt(tokens: int, multiplied: int, layers: int, width: int) -> float:
+    """Of a window: every parameter but the positions' multiplies each token once, and attention 2 L C T is counted whole, as published.
+
+    So a training step is 6 N + 12 L C T a token (Chowdhery et al. 2022, appendix B). A causal kernel computes half of the second term.
+    """
+    return float(tokens * (multiplied + 2 * layers * width * tokens))
+
+
 # Multiply-adds of an item on its way forward, by the workload's layers; of the two large networks as their authors count them.
 MULTIPLY_ADDS = {
     "cnn-cifar10": 62.26e6,
@@ -19,10 +28,12 @@ MULTIPLY_ADDS = {
     "resnet50-imagenet": 4.09e9,
     "resnet50-features": 4.09e9,
     "densenet121-chestxray": 2.83e9,
+    "gpt-bytes": _of_a_gpt(tokens=256, multiplied=10_745_856, layers=6, width=384),
+    "gpt2-124m": _of_a_gpt(tokens=1024, multiplied=123_689_472, layers=12, width=768),
 }
 # Of single operations: GeForce multiplies fp8 twice as fast as its figure says where the sums may be rounded.
 _FEWER_IN_OPERATIONS = 2.0
-_WITHOUT_CONVOLUTION = ("mlp-mnist", "gru-imdb")
+_WITHOUT_CONVOLUTION = ("mlp-mnist", "gru-imdb", "gpt-bytes", "gpt2-124m")
 
 # Of a CPU, an upper limit that no CPU reaches: operations a cycle of one core (two units of 512 bits; for half types Intel's AMX), and Hz.
 _CPU_OPERATIONS = 64.0

@@ -5,7 +5,7 @@ import importlib
 
 # framework -> the modules of this folder that plant mistakes in its adapters
 MODULES = {
-    "torch": ("torch_cnn", "torch_gru", "torch_mlp", "torch_deep"),
+    "torch": ("torch_cnn", "torch_gru", "torch_mlp", "torch_deep", "torch_gpt"),
     "jax": ("jax_cnn", "jax_gru", "jax_mlp"),
     "tensorflow": ("tensorflow_cnn", "tensorflow_gru", "tensorflow_mlp"),
 }

@@ -10,6 +10,7 @@ from bench import parallel
 from bench.data import chestxray, pictures, png
 from bench.errors import DataError
 from bench.feeds import PictureFeed, PoolFeed, Waited
+from bench.workloads import densenet121_chestxray
 
 HEAD = "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position"
 AS_IT_IS = SimpleNamespace(inputs=lambda x, y: (x, y))
@@ -213,8 +214,13 @@ def test_a_damaged_picture_fails_the_step_that_wanted_it(tmp_path: Path) -> None
         next(PictureFeed(data, 2, ALONE).batches(AS_IT_IS, 4, np.random.RandomState(0)))
 
 
+def small_pictures(random: np.random.RandomState, items: int) -> tuple[np.ndarray, np.ndarray]:
+    x, y = densenet121_chestxray.draw_items(random, items)
+    return x[:, :, :8, :8], y
+
+
 def test_the_synthetic_pool_is_gone_through_again_and_again() -> None:
-    batches = PoolFeed(4, (3, 8, 8), 14, 1, ALONE).batches(AS_IT_IS, 2, np.random.RandomState(0))
+    batches = PoolFeed(4, small_pictures, 1, ALONE).batches(AS_IT_IS, 2, np.random.RandomState(0))
     first, second, third = (next(batches) for _ in range(3))
     assert first[0] is third[0]
     assert first[0] is not second[0]
@@ -226,7 +232,7 @@ def test_the_synthetic_pool_is_gone_through_again_and_again() -> None:
 def test_of_several_processes_each_draws_its_own_part_of_the_synthetic_batches() -> None:
     groups = [SimpleNamespace(rank=rank, count=2) for rank in range(2)]
     drawn = [
-        next(PoolFeed(8, (3, 8, 8), 14, 1, group).batches(AS_IT_IS, 4, np.random.RandomState(0))) for group in groups
+        next(PoolFeed(8, small_pictures, 1, group).batches(AS_IT_IS, 4, np.random.RandomState(0))) for group in groups
     ]
     assert [(len(x), len(y)) for x, y in drawn] == [(2, 2), (2, 2)]
     assert not np.array_equal(drawn[0][0], drawn[1][0])

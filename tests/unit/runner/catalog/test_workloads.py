@@ -40,7 +40,7 @@ def test_a_data_set_that_has_no_module_is_told_with_those_that_have_one(tmp_path
     fields = json.loads((BENCH / "workloads" / "gru-imdb.json").read_text())
     path = tmp_path / "gru-imdb.json"
     path.write_text(json.dumps({**fields, "data": "imbd"}))
-    sets = "chestxray, cifar10, imagenet, imdb, mnist, random-images"
+    sets = "bytes, chestxray, cifar10, imagenet, imdb, mnist, random-images, random-tokens"
     with pytest.raises(WorkloadError, match=rf"{path}: data: there is no data set 'imbd'; name one of {sets}$"):
         load_workloads(tmp_path)
 

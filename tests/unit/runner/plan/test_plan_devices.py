@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from runner.catalog.images import load_catalog, read_pins
 from runner.catalog.workloads import load_workloads
 from runner.machine.devices import Machine, Refused
 from runner.plan.plan import Plan
-from tests.fixtures.plans import CPU, H200, WORKLOADS, gpu_image, image, make_cell, planned, reasons
+from tests.fixtures.plans import CPU, H200, WORKLOADS, gpu_image, image, make_cell, planned, reasons, with_gpu
 
 
 def test_two_gpus_of_one_model_share_their_cells_and_another_model_has_its_own(folder: Path) -> None:
@@ -138,3 +139,21 @@ def test_a_model_of_which_every_gpu_is_refused_says_why(folder: Path) -> None:
     found = planned([gpu_image(folder)], Machine(CPU, (), refused[0].reason, refused), precisions=("fp32",))
     assert reasons(found) == {refused[0].reason}
     assert {skip.device_model for skip in found.skips} == {"NVIDIA H200"}
+
+
+def test_what_is_for_gpus_only_says_so_on_a_cpu_and_runs_on_a_gpu(folder: Path) -> None:
+    specified = {"gpt2-124m": load_workloads()["gpt2-124m"]}
+    asked: dict[str, Any] = {"specified": specified, "declared": load_frameworks(), "precisions": ("fp32",)}
+    on_a_cpu = planned([image(folder)], **asked)
+    assert not on_a_cpu.cells
+    assert {reason[:43] for reason in reasons(on_a_cpu)} == {"gpt2-124m is measured on GPUs only: a step "}
+    assert {cell.workload for cell in planned([gpu_image(folder)], with_gpu(), **asked).cells} == {"gpt2-124m"}
+
+
+def test_a_workload_whose_canonical_batch_is_one_window_takes_one_device(folder: Path) -> None:
+    specified = {"gpt-bytes": load_workloads()["gpt-bytes"]}
+    found = planned(
+        [image(folder)], specified=specified, declared=load_frameworks(), devices=(2,), precisions=("fp32",)
+    )
+    assert not found.cells
+    assert reasons(found) == {"2 devices cannot share gpt-bytes's batch of 1 evenly, and parity is proved on it"}
