@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +18,9 @@ from pathlib import Path
 from runner.admission.renew import renew
 from runner.catalog import frameworks
 from runner.engines.base import ReadyImage
+from runner.engines.process import installed
 from runner.machine import clocks, lease, nvml, telemetry, telemetry_gpu
+from runner.machine.devices import Gpu
 from runner.plan.durations import Preparation
 from runner.plan.plan import Cell
 from runner.results.parcel import Parcel
@@ -28,7 +31,7 @@ from runner.run.begin import Prospect
 from runner.run.budget import Agenda, without
 from runner.run.dispatch import Job
 from runner.run.open_pairs import OpenPairs
-from runner.run.options import Options
+from runner.run.options import Options, UsageError
 from runner.run.progress import say
 from runner.run.schedule import CellRunner
 
@@ -44,6 +47,16 @@ _COMPILING_SECONDS = 2400.0
 # The report is written again not more often than this, and writing it takes at most a twentieth of the time, also beside GPU cells.
 _RENEW_SECONDS = 20.0
 _RENEW_RATIO = 20.0
+
+
+def _open(gpu: Gpu, run: RunStore) -> None:
+    """Raises UsageError where the CUDA driver answers and opens no GPU: no cell would get further.
+
+    Where this machine has no libcuda by its usual name, a container may have it.
+    """
+    _, reason = installed.opened(sys.executable, gpu.uuid)
+    if reason.startswith("cuInit"):
+        raise UsageError(f"{gpu.model} cannot be opened: {reason}; then say --resume {run.run_id}")
 
 
 def execute(
@@ -72,6 +85,8 @@ def execute(
         jobs = prospect.jobs_left(run)
         boards = prospect.boards(jobs)
         stack.enter_context(lease.hold(prospect.leased(jobs), run.run_id, say, prospect.options.wait, ends_at))
+        if boards:
+            _open(prospect.machine.gpus[0], run)
         stack.enter_context(_clocks(prospect, run, boards))
         monitor = stack.enter_context(telemetry.Monitor())
         site = attempt_context(prospect, run, monitor, planned_code(run))

@@ -84,10 +84,10 @@ def frameworks(python: str) -> list[dict[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict) and {"framework", "version"} <= set(entry)]
 
 
-def opened(python: str, uuid: str) -> tuple[list[str], str | None]:
+def opened(python: str, uuid: str) -> tuple[list[str], str]:
     """The UUIDs that CUDA opens in the interpreter where it may see this GPU only, and why it opens none. Raises EngineError."""
     answer = _ask(python, ["-m", "bench.cuda"], dict, CUDA_VISIBLE_DEVICES=uuid)
-    return [str(each) for each in answer["uuids"]], answer["reason"] and str(answer["reason"])
+    return [str(each) for each in answer["uuids"]], str(answer["reason"] or "")
 
 
 def image_name(framework: str, version: str) -> str:
