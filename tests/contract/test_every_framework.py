@@ -47,6 +47,8 @@ SLOW = {
     ): "compiling 150 positions takes more than a minute; its network on CIFAR-10 is checked",
     ("tinygrad", "default", "cnn-cifar10"): SCHEDULED,
     ("jax", "no-jit", "gru-imdb"): EAGER,
+    ("jax", "no-jit", "gpt-bytes"): EAGER,
+    ("jax", "no-jit", "gpt2-124m"): EAGER,
     ("mindspore", "pynative", "gru-imdb"): EAGER,
     ("tinygrad", "no-jit", "cnn-cifar10"): EAGER,
     ("tinygrad", "default", "gru-imdb"): UNROLLED,
@@ -59,6 +61,7 @@ ONCE = ("mlp-mnist", "cnn-mnist")
 DEEPEST = {
     "densenet121-chestxray": {"torch", "keras_torch", "chainer", "mxnet_gluon"},
     "resnet50-imagenet": {"torch", "chainer"},
+    "gpt2-124m": {"torch", "jax"},
 }
 EVERYTHING = os.environ.get("DLBENCH_CURVES") == "all"
 

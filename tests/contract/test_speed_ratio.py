@@ -25,6 +25,9 @@ EXAMPLES = Path(__file__).parent / "examples"
 SECONDS = "4"  # of one process, beside what it takes to start
 OF_KERAS = "keras.applications has ResNet-50's first form, whose 1 x 1 convolutions have the stride: it is less work"
 # What has no ratio, and why. A key is a framework and a workload.
+NOT_YET = (
+    "its adapter was not timed yet against a published loop, such as nanoGPT's or Flax' example of language models"
+)
 WITHOUT = {
     ("tinygrad", "gru-imdb"): "tinygrad publishes no GRU, and schedules an unrolled one for some ten minutes",
     ("torch", "densenet121-chestxray"): "PyTorch's documents take DenseNet from torchvision, which the image lacks",
@@ -36,6 +39,8 @@ WITHOUT = {
     ("keras_tensorflow", "resnet50-imagenet"): OF_KERAS,
     ("keras_jax", "resnet50-imagenet"): OF_KERAS,
     ("keras_torch", "resnet50-imagenet"): OF_KERAS,
+    **{(name, "gpt-bytes"): NOT_YET for name in ("torch", "jax")},
+    **{(name, "gpt2-124m"): "it is measured on GPUs only, and these ratios are a CPU's" for name in ("torch", "jax")},
 }
 XLA = "XLA compiles the adapter's step; the published loop is a plain tf.function."
 # Where an adapter is better than its framework's documents: the least ratio, and what makes it so.
