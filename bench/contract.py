@@ -246,6 +246,9 @@ class Specification(_Module):
     # loss_and_gradients takes `parts`.
     PARTS = 1
 
+    # tensor -> the name that all tensors of one kind share, where a network has many of a kind; None: it has not (bench.parity).
+    alike = None
+
     # Further models of the arithmetic, of some precisions, as bench.parity.ROUNDINGS has those of every workload.
     ROUNDINGS = {}
 

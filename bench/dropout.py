@@ -38,8 +38,10 @@ TOGETHER = "together"
 SMALLEST_RATIO = 1e-30
 # The sums that a large tensor is sketched to.
 BUCKETS = 8192
-# How far the first step of the last bias may be off: some roundings of float32, or of a sum of bfloat16 values.
-FIRST_STEP, FIRST_STEP_IN_HALF = 1e-5, 2.0**-6
+# How far the first step of the last bias may be off: some roundings of float32, or a sum of 64 bfloat16 values whose partial sums are
+# rounded, too. The gradients of a class nearly cancel: in 2 000 random orders such a running sum errs by 0.048 in the square mean, by 0.085
+# at most, and by 0.008 where float32 sums. PyTorch's on an H200 errs by 0.022.
+FIRST_STEP, FIRST_STEP_IN_HALF = 1e-5, 0.09
 # A number at rest may err by one rounding of float32. A weight decay of 1e-4 at a rate of 0.01 moves it by 1e-6.
 AT_REST = 2.0**-24
 # The digits of bfloat16 and of float16. TensorFloat-32 has as many as float16.

@@ -47,6 +47,12 @@ def draw_items(random, items):
     return np.ascontiguousarray(windows[:, :-1]), np.ascontiguousarray(windows[:, 1:])
 
 
+def alike(tensor):
+    """The tensor's name in every block."""
+    block, _, name = tensor.partition(".")
+    return name if block[1:].isdigit() else tensor
+
+
 def optimizer():
     return reference.Adam(LEARNING_RATE, BETA1, BETA2, EPSILON, DECAY)
 

@@ -37,6 +37,12 @@ def draw_batch(random):
     return window[None, :-1], window[None, 1:]
 
 
+def alike(tensor):
+    """The tensor's name in every block."""
+    block, _, name = tensor.partition(".")
+    return name if block[1:].isdigit() else tensor
+
+
 def optimizer():
     return reference.Adam(LEARNING_RATE, BETA1, BETA2, EPSILON)
 

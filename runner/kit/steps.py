@@ -25,8 +25,8 @@ EVENTS_MODULES = {"torch": "bench.frameworks.torch._events"}
 
 _PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 
-# What is measured first, with all its repeats: a network of convolutions and a recurrent one, at what a GPU is bought for.
-_FIRST = {"cnn-cifar10", "gru-imdb"}, {"fp32", "tf32", "amp-bf16"}
+# What is measured first, with all its repeats: convolutions, a recurrent network and a transformer, at what a GPU is bought for.
+_FIRST = {"cnn-cifar10", "gru-imdb", "gpt2-124m"}, {"fp32", "tf32", "amp-bf16"}
 # What takes the longest to compile.
 _DEEP = {"densenet121-chestxray", "densenet121-synthetic", "resnet50-imagenet"}
 # What a framework does otherwise than by default, and faster. The other modes show what its compiler is worth.

@@ -54,7 +54,7 @@ _DECAY = 0.2
 _LEARNING = 25.0
 _DEVIATIONS = 6.0
 # Bounds of the first step under dropout: the end of the tensor's name -> the bound, in float32 and in mixed precision.
-_FIRST_STEP = {", first step": (1e-5, 2.0**-6), ", at rest": (2.0**-24, 2.0**-24), ", digits": (0.5, 0.5)}
+_FIRST_STEP = {", first step": (1e-5, 0.09), ", at rest": (2.0**-24, 2.0**-24), ", digits": (0.5, 0.5)}
 # Of single operations, by precision: that of the operation which adds up the most numbers.
 _OPERATIONS = {"fp64": 1.1e-7, "fp32": 4e-6, "tf32": 2.1e-3, "fp16": 3.2e-2, "bf16": 0.25, "fp8": 1.2e-2}
 

@@ -408,7 +408,7 @@ def test_a_cell_of_the_kit_is_the_cell_of_a_run_with_the_engine_host() -> None:
 def _group(cell: Cell) -> str:
     if cell.workload.startswith(("densenet", "resnet50-imagenet")):
         return "deep"
-    if cell.workload in ("cnn-cifar10", "gru-imdb") and cell.precision != "amp-fp16":
+    if cell.workload in ("cnn-cifar10", "gru-imdb", "gpt2-124m") and cell.precision != "amp-fp16":
         return "modes"
     return "ops" if cell.workload == "ops" else "others"
 
@@ -417,15 +417,17 @@ def test_the_newest_facts_come_first_and_everything_is_there() -> None:
     steps, skips = planned(gpu("NVIDIA H200", "9.0"), {"torch": None, "jax": ["cpu", "cuda"]})
     kinds = [step.kind for step in steps]
     assert len(set(steps)) == len(steps)
-    # A convolutional and a recurrent network at what a GPU is bought for, in both frameworks, and all repeats of them.
-    first = [step for step in steps[: 12 + 2 + 24] if step.kind == "cell"]
-    assert kinds[:14] == ["cell"] * 12 + ["events"] * 2
+    # A convolutional and a recurrent network and a transformer at what a GPU is bought for, in both frameworks, and all repeats of them.
+    first = [step for step in steps[: 18 + 3 + 36] if step.kind == "cell"]
+    assert kinds[:21] == ["cell"] * 18 + ["events"] * 3
     assert {(step.cell.framework, step.cell.workload, step.cell.precision, step.repeat) for step in first} == set(
-        itertools.product(("jax", "torch"), ("cnn-cifar10", "gru-imdb"), ("fp32", "tf32", "amp-bf16"), (1, 2, 3))
+        itertools.product(
+            ("jax", "torch"), ("cnn-cifar10", "gru-imdb", "gpt2-124m"), ("fp32", "tf32", "amp-bf16"), (1, 2, 3)
+        )
     )
-    assert [step.cell.precision for step in steps[:12:4]] == ["fp32", "tf32", "amp-bf16"]
+    assert [step.cell.precision for step in steps[:18:6]] == ["fp32", "tf32", "amp-bf16"]
     # Then the faster modes of these, then single operations, and what compiles for minutes at the end.
-    groups = [key for key, _ in itertools.groupby(steps[38:], key=lambda step: _group(step.cell))]
+    groups = [key for key, _ in itertools.groupby(steps[57:], key=lambda step: _group(step.cell))]
     assert groups == ["modes", "ops", "others", "deep"]
     assert {step.cell.mode for step in steps if step.cell.framework == "torch"} == {"default", "graph", "compile"}
     assert {step.cell.precision for step in steps if step.cell.workload == "ops"} == {
@@ -437,7 +439,7 @@ def test_the_newest_facts_come_first_and_everything_is_there() -> None:
         "fp8",
     }
     assert max(step.repeat for step in steps) == 3
-    assert [step.cell.framework for step in steps if step.kind == "events"] == ["torch", "torch"]
+    assert [step.cell.framework for step in steps if step.kind == "events"] == ["torch"] * 3
     assert {skip.mode for skip in skips} == {"graph"}
     assert {(skip.workload, skip.precision) for skip in skips} > {("gru-imdb", "amp-fp16"), ("ops", "fp32")}
 
