@@ -246,6 +246,9 @@ class Specification(_Module):
     # loss_and_gradients takes `parts`.
     PARTS = 1
 
+    # True if a state is rounded to nearest at each of many positions, so that all items of a batch err alike in a half type.
+    ERRS_ALIKE = False
+
     # tensor -> the name that all tensors of one kind share, where a network has many of a kind; None: it has not (bench.parity).
     alike = None
 

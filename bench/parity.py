@@ -162,7 +162,7 @@ def bounds_of(workload, precision, exact, variant="", parts=1, most_runs=RUNS):
             for key, value in disturbed.items():
                 most = MOST_OF_MOVEMENT if key[0] in ("movement", "parameter") else float("inf")
                 bounds[key] = min(most, max(bounds[key], margin * relative_error(value, exact[key])))
-    if precision in rules.MIXED and ("loss", "loss") in bounds:
+    if precision in rules.MIXED and workload.ERRS_ALIKE:
         bounds["loss", "loss"] = max(bounds["loss", "loss"], of_the_loss(workload, exact, bounds, variant))
     return pooled(workload, bounds)
 
@@ -170,9 +170,8 @@ def bounds_of(workload, precision, exact, variant="", parts=1, most_runs=RUNS):
 def of_the_loss(workload, exact, bounds, variant):
     """How far the loss is off where the logits err as much as in the model's runs, and all of them the same way.
 
-    In a half type the errors of the items' logits have a part in common, which the model's random roundings have not: a state that is
-    rounded to nearest at every position errs alike in all of them. JAX's loss of gru-imdb at amp-bf16 on an H200 errs by 3.4 times the
-    largest of the model's, and its logits by no more than these.
+    It is for ERRS_ALIKE: in a half type the errors of the items' logits have a part in common, which the model's random roundings have not.
+    JAX's loss of gru-imdb at amp-bf16 on an H200 errs by 3.4 times the largest of the model's, and its logits by no more than these.
     """
     logits, y = exact["logits", "logits"], canonical.parity_case(workload, variant)[1][0][1]
     flat = logits.reshape(-1, logits.shape[-1])

@@ -43,13 +43,15 @@ class Recorded(object):
         self.forget()
 
     def forget(self):
-        """What was recorded has the optimiser's old state and rate."""
+        """What was recorded has the optimiser's old state and rate, or is of a batch of another size."""
         self.graph = self.batch = self.loss = None
         self.taken = 0
 
     def __call__(self, *batch):
         """The first steps run, the next one is recorded. The loss is the same tensor each time."""
         batch = [_tensor(part) for part in batch]
+        if self.batch is not None and any(ours.shape != given.shape for ours, given in zip(self.batch, batch)):
+            self.forget()
         if self.graph is None and self.taken < WARM_UP:
             self.taken += 1
             return self._run(batch)

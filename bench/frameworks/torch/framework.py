@@ -12,11 +12,13 @@ from bench.errors import Unsupported
 NAME = "torch"
 
 _device = None
+_replays = False
 
 
 def configure(setup):
     """Threads and precision, before anything is built."""
-    global _device
+    global _device, _replays
+    _replays = setup.mode == "graph"
     if setup.mode == "compile" and not hasattr(torch, "compile"):
         raise Unsupported("PyTorch %s has no torch.compile; PyTorch 2.0 is the first" % torch.__version__)
     if setup.mode == "compile" and shutil.which("g++") is None:
@@ -146,7 +148,10 @@ def synchronize():
 
 
 def device_peak_bytes():
-    return torch.cuda.max_memory_allocated(_device) if _device is not None and _device.type == "cuda" else None
+    if _device is None or _device.type != "cuda":
+        return None
+    # A replay allocates nothing: its memory is what the allocator keeps for the recording.
+    return torch.cuda.max_memory_reserved(_device) if _replays else torch.cuda.max_memory_allocated(_device)
 
 
 def forget_device_peak():

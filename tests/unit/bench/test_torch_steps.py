@@ -1,0 +1,122 @@
+"""Mode graph of PyTorch, with a stand-in for torch that notes what is done: what runs, what is recorded, what a replay reads."""
+
+import contextlib
+import importlib
+import sys
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+MODULE = "bench.frameworks.torch._steps"
+
+
+class Tensor:
+    """An array on the device."""
+
+    is_cuda = True
+
+    def __init__(self, array):
+        self.array, self.shape = np.array(array), np.shape(array)
+
+    def copy_(self, source, non_blocking):
+        self.array[...] = source.array
+
+    def to(self, device, non_blocking):
+        return self
+
+
+class HostTensor(Tensor):
+    is_cuda = False
+
+    def to(self, device, non_blocking):
+        return Tensor(self.array)
+
+
+class Graph:
+    """A recording calls the body once, on the tensors that a replay reads; here a replay notes what they hold."""
+
+    replayed: ClassVar = []
+
+    def replay(self):
+        self.replayed.append([part.array.tolist() for part in self.batch])
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    cuda = SimpleNamespace(
+        CUDAGraph=Graph,
+        Stream=lambda device: stream,
+        current_stream=lambda: stream,
+        stream=lambda stream: contextlib.nullcontext(),
+        graph=lambda graph, stream: contextlib.nullcontext(),
+    )
+    torch = SimpleNamespace(
+        cuda=cuda,
+        is_tensor=lambda part: isinstance(part, Tensor),
+        from_numpy=HostTensor,
+        empty_like=lambda part, device: Tensor(np.zeros(part.shape)),
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    monkeypatch.setattr(Graph, "replayed", [])
+    yield importlib.import_module(MODULE)
+    sys.modules.pop(MODULE, None)
+
+
+def recorded(steps):
+    """A recorded step of mode graph, and the list of the batches that its body was called with."""
+    called = []
+
+    def body(*batch):
+        called.append([part.array.tolist() for part in batch])
+        if made.graph is not None:
+            made.graph.batch = batch
+        return "loss"
+
+    made = steps.steps_of(SimpleNamespace(mode="graph"), "cuda", body)
+    return made, called
+
+
+def test_the_first_steps_run_the_next_is_recorded_and_each_later_one_reads_its_own_batch(steps):
+    run, called = recorded(steps)
+    for number in range(6):
+        assert run(np.full(2, number), np.full(1, -number)) == "loss"
+    assert called[:3] == [[[n, n], [-n]] for n in range(3)]
+    # The recording runs nothing, so what it read is replayed with the batch of its step.
+    assert len(called) == 4
+    assert Graph.replayed == [[[n, n], [-n]] for n in (3, 4, 5)]
+
+
+def test_a_new_optimiser_and_a_batch_of_another_size_are_recorded_anew(steps):
+    run, called = recorded(steps)
+    for _ in range(4):
+        run(np.zeros(2))
+    run.forget()
+    run(np.zeros(2))
+    assert (len(called), len(Graph.replayed)) == (5, 1)
+    for _ in range(3):
+        run(np.zeros(2))
+    assert len(Graph.replayed) == 2
+    run(np.zeros(3))
+    assert (called[-1], len(Graph.replayed)) == ([[0, 0, 0]], 2)
+
+
+def test_a_batch_that_stays_on_the_device_is_not_copied(steps):
+    run, _ = recorded(steps)
+    batch = Tensor(np.ones(2))
+    for _ in range(5):
+        run(batch)
+    assert run.batch[0] is batch
+    assert Graph.replayed == [[[1, 1]]] * 2
+
+
+def test_by_default_each_step_runs(steps):
+    called = []
+    run = steps.steps_of(SimpleNamespace(mode="default"), "cuda", lambda x: called.append(x.array.tolist()))
+    for number in range(5):
+        run(np.array([number]))
+    run.forget()
+    assert called == [[0], [1], [2], [3], [4]]
