@@ -1,0 +1,48 @@
+"""What a real GPU left (docs/h200) goes through the import of today, and says what docs/first-gpu.md says."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import pytest
+
+from runner.kit.archive import read
+from runner.kit.imported import Imported, import_archive
+from runner.paths import PROJECT
+from runner.results import store
+
+
+def imported(name: str, tmp_path: Path) -> Imported:
+    return import_archive(read(PROJECT / "docs" / "h200" / name), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "ok", "failed", "joules"),
+    [("fp32.tar.gz", 3, 0, (15271, 15263)), ("amp-bf16.tar.gz", 3, 6, (38695, 38697))],
+)
+def test_each_cell_of_a_real_gpu_is_judged_and_its_energy_agrees_with_its_power(
+    tmp_path: Path, name: str, ok: int, failed: int, joules: tuple[int, int]
+) -> None:
+    run = imported(name, tmp_path)
+    assert [each.status for each in run.outcomes].count("ok") == ok
+    assert [each.status for each in run.outcomes].count("failed") == failed
+    ((device, both),) = run.energies.items()
+    assert device.startswith("GPU-")
+    assert tuple(round(each) for each in both) == joules
+    cells = store.read([run.run.folder], "cells").to_pandas()
+    assert set(cells.device_model) == {"NVIDIA H200"}
+    telemetry = store.read([run.run.folder], "telemetry").to_pandas()
+    watts = telemetry[telemetry.device == device].power_watts
+    assert 60 < watts.min() < 200 < watts.max() < 700
+
+
+def test_the_page_has_the_steps_of_the_samples(tmp_path: Path) -> None:
+    page = (PROJECT / "docs" / "first-gpu.md").read_text()
+    for name in ("fp32.tar.gz", "amp-bf16.tar.gz"):
+        run = imported(name, tmp_path)
+        samples = store.read([run.run.folder], "samples").to_pandas()
+        steady = samples[samples.stage == "steady"]
+        for _, rows in steady.groupby("cell_id"):
+            milliseconds = 1e3 * statistics.median(rows.seconds / rows.steps)
+            assert f"{milliseconds:.3g}".rstrip("0") in page, rows.cell_id.iloc[0]
