@@ -34,7 +34,7 @@ def test_each_cell_of_a_real_gpu_is_judged_and_its_energy_agrees_with_its_power(
     assert set(cells.device_model) == {"NVIDIA H200"}
     telemetry = store.read([run.run.folder], "telemetry").to_pandas()
     watts = telemetry[telemetry.device == device].power_watts
-    assert 60 < watts.min() < 200 < watts.max() < 700
+    assert 60 < watts.min() < 200 < watts.max() < 750
 
 
 def test_the_page_has_the_steps_of_the_samples(tmp_path: Path) -> None:
