@@ -8,12 +8,12 @@ from dataclasses import asdict
 
 from runner.doctor.builds import base_image, disk, pip_index
 from runner.doctor.container_engine import cdi, cgroups, container, engine, hook, runtime, toolkit
-from runner.doctor.gpu_checks import driver, gpus, mig
+from runner.doctor.gpu_checks import cuda, driver, gpus, mig
 from runner.doctor.scene import FAIL, WARN, Check, Scene, gather
 from runner.terminal import folded
 
 CHECKS: tuple[Callable[[Scene], Iterator[Check]], ...] = (
-    driver, gpus, mig, engine, toolkit, hook, runtime, cdi, cgroups, container, disk, base_image, pip_index,
+    driver, gpus, cuda, mig, engine, toolkit, hook, runtime, cdi, cgroups, container, disk, base_image, pip_index,
 )  # fmt: skip
 
 

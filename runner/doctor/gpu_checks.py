@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from runner import known_messages
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
+from runner.engines.process import installed
 from runner.machine.devices import Gpu
 from runner.machine.nvml import EXCLUSIVE
 
@@ -95,6 +97,28 @@ def _notices(gpu: Gpu) -> Iterator[Check]:
         yield Check(
             "", WARN, saw, "copies from and to the host are slower than they could be", "look at its slot and riser"
         )
+
+
+def cuda(scene: Scene) -> Iterator[Check]:
+    """CUDA itself opens each GPU on this machine: NVML answers also where it cannot."""
+    opened: list[str] = []
+    for gpu in scene.gpus:
+        uuids, reason = installed.opened(sys.executable, gpu.uuid)
+        said, _, fix = reason.partition("; ")
+        if reason.startswith("cuInit"):
+            yield Check("CUDA", FAIL, f"GPU {gpu.name}: {said}", "no cell can compute on it", fix)
+        elif reason:
+            yield Check(
+                "CUDA", WARN, said, "programs of this machine use no GPU; a container may have the library", fix
+            )
+            return
+        elif uuids and uuids != [gpu.uuid]:
+            saw = f"GPU {gpu.name} is {gpu.uuid} to the driver, and {', '.join(uuids)} to CUDA"
+            yield Check("CUDA", FAIL, saw, "a cell would measure another GPU than its row says", "restart the machine")
+        else:
+            opened.append(gpu.name)
+    if opened:
+        yield Check("CUDA", OK, f"it opens GPU {', '.join(opened)}")
 
 
 def mig(scene: Scene) -> Iterator[Check]:

@@ -126,6 +126,29 @@ def test_a_gpu_off_the_bus_fails() -> None:
     assert "restart the machine" in check.fix
 
 
+@pytest.mark.parametrize(
+    ("answer", "status", "saw", "fix"),
+    [
+        ((["GPU-a"], ""), "ok", "it opens GPU 0", ""),
+        (
+            ([], "cuInit says 802 X; start nvidia-fabricmanager"),
+            "fail",
+            "GPU 0: cuInit says 802 X",
+            "start nvidia-fabri",
+        ),
+        (([], "libcuda.so.1: cannot open; start"), "warn", "libcuda.so.1: cannot open", "start"),
+        ((["GPU-2"], ""), "fail", "to CUDA", "restart the machine"),
+        (([], ""), "ok", "it opens GPU 0", ""),
+    ],
+)
+def test_cuda_itself_is_asked_whether_it_opens_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, answer: tuple[list[str], str], status: str, saw: str, fix: str
+) -> None:
+    monkeypatch.setattr(doctor_gpus.installed, "opened", lambda *_: answer)
+    check = the(doctor_gpus.cuda(WELL))
+    assert (check.status, saw in check.saw, check.fix.startswith(fix)) == (status, True, True)
+
+
 def test_an_engine_under_systemds_groups_may_lose_its_gpus_unless_it_has_cdi() -> None:
     under = replace(WELL, client=Client(), info=ENGINE | {"CgroupDriver": "systemd"})
     check = the(doctor_engine.cgroups(under))
