@@ -11,7 +11,7 @@ from bench.errors import NoDevice, Unsupported
 _FAILED = -1
 
 
-# What the CUDA driver answers where it can open no GPU: the number, its name in cuda.h, and what mends it.
+# The CUDA driver's answers where it can open no GPU: the number, its name in cuda.h, and what mends it.
 _STATES = {
     100: (
         "CUDA_ERROR_NO_DEVICE",

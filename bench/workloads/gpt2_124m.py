@@ -10,7 +10,7 @@ GPU: every product has thousands of rows, so that kernels and not their launches
 
 import numpy as np
 
-from bench import reference
+from bench import reference, rules
 from bench.transformer import Transformer
 
 BATCH = 16
@@ -50,7 +50,7 @@ def draw_items(random, items):
 def alike(tensor):
     """The tensor's name in every block."""
     block, _, name = tensor.partition(".")
-    return name if block[1:].isdigit() else tensor
+    return name if rules.whole(block[1:]) is not None else tensor
 
 
 def optimizer():

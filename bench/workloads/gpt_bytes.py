@@ -10,7 +10,7 @@ The band of the full run is 2 % around it.
 
 import numpy as np
 
-from bench import arithmetic, reference
+from bench import arithmetic, reference, rules
 from bench.transformer import Transformer
 
 BATCH = 64
@@ -40,7 +40,7 @@ def draw_batch(random):
 def alike(tensor):
     """The tensor's name in every block."""
     block, _, name = tensor.partition(".")
-    return name if block[1:].isdigit() else tensor
+    return name if rules.whole(block[1:]) is not None else tensor
 
 
 def optimizer():

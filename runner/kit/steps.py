@@ -25,11 +25,11 @@ EVENTS_MODULES = {"torch": "bench.frameworks.torch._events"}
 
 _PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 
-# What is measured first, with all its repeats: convolutions, a recurrent network and a transformer, at what a GPU is bought for.
+# Measured first, with all repeats: convolutions, a recurrent network and a transformer, at what a GPU is bought for.
 _FIRST = {"cnn-cifar10", "gru-imdb", "gpt2-124m"}, {"fp32", "tf32", "amp-bf16"}
-# What takes the longest to compile.
+# These take the longest to compile.
 _DEEP = {"densenet121-chestxray", "densenet121-synthetic", "resnet50-imagenet"}
-# What a framework does otherwise than by default, and faster. The other modes show what its compiler is worth.
+# Modes that may be faster than the default. The others show what a compiler is worth.
 _FAST_MODES = ("graph", "compile")
 
 

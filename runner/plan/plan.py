@@ -73,15 +73,7 @@ def plan(
             or target.reason
             or (_gpu_reason(image, target.gpu) if target.gpu else None)
             or _adapter_reason(framework, workload)
-            or rules.mode_reason(
-                framework.name,
-                mode,
-                framework.modes,
-                framework.modes_except,
-                (target.kind, precision, workload.name),
-                target.count,
-            )
-            or _image_mode_reason(framework, mode, image)
+            or _mode_reason(framework, mode, image, (target.kind, precision, workload.name), target.count)
             or _precision_reason(precision, workload, image, target.gpu)
             or rules.tf32_reason(framework.name, framework.no_tf32, precision)
             or rules.mixed_precision_reason(
@@ -302,7 +294,15 @@ def _adapter_reason(framework: Framework, workload: Workload) -> str | None:
     return None if workload.module in framework.modules else f"its framework has no adapter for {workload.name} yet"
 
 
-def _image_mode_reason(framework: Framework, mode: str, image: Image) -> str | None:
+def _mode_reason(
+    framework: Framework, mode: str, image: Image, where: tuple[str, str, str], devices: int
+) -> str | None:
+    """`where`: the kind of device, the precision and the workload of the cell."""
+    reason: str | None = rules.mode_reason(
+        framework.name, mode, framework.modes, framework.modes_except, where, devices
+    )
+    if reason:
+        return reason
     if mode in image.no_modes:
         return f"{image.name} cannot run mode {mode!r}: {image.no_modes[mode]}"
     since = framework.modes_since.get(mode)

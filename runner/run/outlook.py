@@ -173,7 +173,7 @@ def _print_grids(prospect: Prospect, jobs: Sequence[Job]) -> None:
 
 
 def _print_grid(workloads: Sequence[str], rows: dict[str, dict[str, str]]) -> None:
-    """A grid under the workloads' names, or where they do not fit, under letters that a line above explains."""
+    """A grid under the workloads' names, or where they do not fit, as many grids as fit under letters that a line above explains."""
     names, heads = list(rows), list(workloads)
     fits = max(map(len, names)) + sum(len(workload) + 3 for workload in workloads) <= shutil.get_terminal_size().columns
     if not fits and _narrow():
@@ -181,7 +181,15 @@ def _print_grid(workloads: Sequence[str], rows: dict[str, dict[str, str]]) -> No
         # A letter and its workload stay in one line.
         _print(", ".join(f"{head}\u00a0{workload}" for head, workload in zip(heads, workloads, strict=True)))
     lines = [[row.get(workload, "–") for workload in workloads] for row in rows.values()]
-    print_table(("image", *heads), [(name, *line) for name, line in zip(names, lines, strict=True)], right=heads)
+    if fits or not _narrow():
+        print_table(("image", *heads), [(name, *line) for name, line in zip(names, lines, strict=True)], right=heads)
+        return
+    # A column is as wide as its longest number, and three columns of spaces lie between two.
+    widest = max(len(value) for line in lines for value in line)
+    many = max(1, (shutil.get_terminal_size().columns - max(map(len, names))) // (widest + 3))
+    for part in (slice(at, at + many) for at in range(0, len(heads), many)):
+        shown = [(name, *line[part]) for name, line in zip(names, lines, strict=True) if set(line[part]) != {"–"}]
+        print_table(("image", *heads[part]), shown, right=heads[part])
 
 
 def _below_one_another(names: Iterable[str]) -> Iterator[str]:

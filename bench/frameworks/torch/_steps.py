@@ -43,7 +43,7 @@ class Recorded(object):
         self.forget()
 
     def forget(self):
-        """What was recorded has the optimiser's old state and rate, or is of a batch of another size."""
+        """The recording has the optimiser's old state and rate, or is of a batch of another size."""
         self.graph = self.batch = self.loss = None
         self.taken = 0
 

@@ -29,11 +29,12 @@ LIMITS = {
         "amp-fp16": {"logits": 0.0035, "loss": 2e-05, "gradient": 0.25, "movement": 0.3, "parameter": 0.3},
         "amp-bf16": {"logits": 0.03, "loss": 0.0003, "gradient": 0.7, "movement": 0.8, "parameter": 0.8},
     },
+    # At fp32 it contains cuDNN's approximation of the tangent, and the loss at half types what errs alike in all items.
     "gru-imdb": {
-        "fp32": {"logits": 2.5e-06, "loss": 7.5e-07, "gradient": 2e-05, "parameter": 0.00045},
+        "fp32": {"logits": 7e-06, "loss": 7.5e-07, "gradient": 2e-05, "parameter": 0.00045},
         "tf32": {"logits": 0.002, "loss": 9e-05, "gradient": 0.0055, "parameter": 0.07},
-        "amp-fp16": {"logits": 0.0065, "loss": 0.00011, "gradient": 0.0111, "parameter": 0.3},
-        "amp-bf16": {"logits": 0.09, "loss": 0.00305, "gradient": 0.2, "parameter": 0.91},
+        "amp-fp16": {"logits": 0.0065, "loss": 0.0003, "gradient": 0.0111, "parameter": 0.3},
+        "amp-bf16": {"logits": 0.09, "loss": 0.006, "gradient": 0.2, "parameter": 0.91},
     },
     "mlp-mnist": {
         "fp32": {"logits": 5e-06, "loss": 8e-07, "gradient": 5.5e-06, "parameter": 0.00015},
