@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bench import rules
 from reports.answers import standing as standings
 from reports.answers.contrast import Side, differences
 from reports.answers.left import lacks, left
@@ -170,15 +171,23 @@ def _of_the_machine(cells: Sequence[MeasuredCell]) -> list[str]:
     disturbed = [cell.label for cell in cells if cell.foreign_processes]
     if disturbed:
         caveats.append(f"Disturbed: other processes computed on the GPU of {listing(disturbed)} meanwhile.")
-    host_bound = [cell.label for cell in cells if cell.host_bound]
-    if host_bound:
-        caveats.append(
-            f"Host-bound: kernels ran in less than half of a step's time in {listing(host_bound)}: it is more the host's than the GPU's."
-        )
+    if host_bound := [cell for cell in cells if cell.host_bound]:
+        which = f"kernels ran in less than half of a step's time in {listing([cell.label for cell in host_bound])}"
+        caveats.append(f"Host-bound: {which}: it is more the host's than the GPU's.{_replays(host_bound)}")
     few = [f"{cell.label} ({percent(cell.cpu_share)})" for cell in cells if cell.cpu_share is not None]
     if few:
         caveats.append(f"Less than half of the CPUs: {listing(few)}: on a quiet machine its step may be shorter.")
     return caveats
+
+
+def _replays(cells: Iterable[MeasuredCell]) -> str:
+    """The mode that starts a step's kernels at once, of the frameworks that have it."""
+    names = {
+        cell.label
+        for cell in cells
+        if cell.mode == "default" and "graph" in rules.framework_declaration(cell.framework)["modes"]
+    }
+    return f" `--modes default,graph` also measures {listing(sorted(names))} as a CUDA graph." if names else ""
 
 
 def _of_a_bad_repeat(cells: Sequence[MeasuredCell], group: Group) -> list[str]:

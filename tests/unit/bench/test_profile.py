@@ -217,6 +217,7 @@ def test_a_host_bound_cell_is_called_that(tmp_path: Path, share: float | None, h
     reports.page.render.render([folder], folder / "report.html")
     page = whole(folder / "report.html").replace("&#39;", "'")
     assert ("Host-bound: kernels ran in less than half of a step's time" in page) == host_bound
+    assert ("`--modes default,graph` also measures" in page) == host_bound
     assert ('<span class="sub warn">host-bound</span>' in page) == host_bound
     assert ("12.5\N{NO-BREAK SPACE}%" in page or "13\N{NO-BREAK SPACE}%" in page) == host_bound
     (finding,) = [f for f in assess([folder], []).findings if f.cell_id == entry["id"]]
