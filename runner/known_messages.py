@@ -83,7 +83,7 @@ KNOWN = (
         "another image; in its image.toml max_compute_capability is too high, or no_code_for lacks this one",
     ),
     Known(
-        r"CUDA driver version is insufficient|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH|cudaErrorInsufficientDriver",
+        r"CUDA driver version is insufficient|cudaErrorInsufficientDriver",
         "the driver is too old for the image's CUDA",
         "a newer driver, or an image of an older CUDA",
     ),
@@ -93,9 +93,69 @@ KNOWN = (
         "a newer driver, or an image of an older CUDA; ptx_only in its image.toml lacks this GPU's compute capability",
     ),
     Known(
-        r"system not yet initialized|cudaErrorSystemNotReady",
+        r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady|cuInit says 802",
         "nvidia-fabricmanager does not run, or has another version than the driver (machines with NVSwitch)",
         "`systemctl start nvidia-fabricmanager`, in the driver's version",
+    ),
+    Known(
+        r"forward compatibility was attempted on non supported HW|CUDA_ERROR_COMPAT_NOT_SUPPORTED|cudaErrorCompatNotSupported",
+        "a libcuda for forward compatibility was loaded, and only data-center GPUs take one",
+        "take the folder `compat` out of LD_LIBRARY_PATH, or update the driver",
+    ),
+    Known(
+        r"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH|cudaErrorSystemDriverMismatch|system has unsupported display driver",
+        "libcuda is of another version than the kernel's driver",
+        "restart the machine, or start the container again: it holds an older libcuda",
+    ),
+    Known(
+        r"no CUDA-capable device is detected|CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice|finds no GPU: cuInit says 100",
+        "no GPU is visible to the process",
+        "look at CUDA_VISIBLE_DEVICES, and at what the container was given; `runner doctor` tells more",
+    ),
+    Known(
+        r"CUDA_ERROR_INVALID_DEVICE|invalid device ordinal|cudaErrorInvalidDevice",
+        "a GPU was asked for by a number or name that is not there",
+        "`nvidia-smi -L` tells today's names; look at CUDA_VISIBLE_DEVICES",
+    ),
+    Known(
+        r"CUDA_ERROR_UNKNOWN|CUDA unknown error|cudaErrorUnknown|cuInit says 999",
+        "the driver cannot start CUDA; most often nvidia_uvm is not loaded, or its device node is missing",
+        "`modprobe nvidia_uvm` and `nvidia-modprobe -u`, or restart the machine",
+    ),
+    Known(
+        r"illegal memory access|CUDA_ERROR_ILLEGAL_ADDRESS|cudaErrorIllegalAddress",
+        "a kernel read or wrote memory that is not its own",
+        "most often the program's fault: another version of the framework, or the image on another GPU to rule out the hardware",
+    ),
+    Known(
+        r"[Cc]ould not load library libcudnn|Unable to load any of \{?libcudnn|libnvrtc[\w.-]*: cannot open|libnvrtc-builtins",
+        "cuDNN does not find its own parts, or NVRTC, which compiles kernels as the program runs",
+        "the image's LD_LIBRARY_PATH; NVIDIA's wheel of NVRTC lies in nvidia/cuda_nvrtc/lib, where older cuDNN does not look",
+    ),
+    Known(
+        r"Loaded runtime CuDNN library: .* compiled with|Outdated cuDNN installation|CUDNN_STATUS_(VERSION_MISMATCH|SUBLIBRARY)",
+        "another cuDNN is loaded than the framework was built with",
+        "leave the cuDNN of the lock the only one: look for others in LD_LIBRARY_PATH",
+    ),
+    Known(
+        r"CUDNN_STATUS_(NOT_INITIALIZED|ALLOC_FAILED)|CUBLAS_STATUS_(NOT_INITIALIZED|ALLOC_FAILED)",
+        "a library of NVIDIA could not start on the GPU, most often since its memory is full",
+        "look with `runner gpus` who else uses its memory",
+    ),
+    Known(
+        r"CUDNN_STATUS_(NOT_SUPPORTED|ARCH_MISMATCH|EXECUTION_FAILED)|CUBLAS_STATUS_(ARCH_MISMATCH|NOT_SUPPORTED|EXECUTION_FAILED)",
+        "a library of NVIDIA has no kernel for this GPU, or one failed",
+        "an image whose CUDA knows this GPU; another GPU to rule out the hardware",
+    ),
+    Known(
+        r"libdevice not found|[Cc]ould ?n.t find ptxas|ptxas .*not found|No PTX compilation provider",
+        "XLA or Triton does not find a part of CUDA with which it compiles",
+        "an image with NVIDIA's wheels of nvcc, or CUDA_HOME and XLA_FLAGS=--xla_gpu_cuda_data_dir for an own installation",
+    ),
+    Known(
+        r"nvidia-container-cli: initialization error|nvml error: driver not loaded",
+        "the NVIDIA Container Toolkit finds no loaded driver on this machine",
+        "`nvidia-smi` on the machine itself; `modprobe nvidia`, then start the container again",
     ),
     Known(
         r"all CUDA-capable devices are busy or unavailable|CUDA_ERROR_DEVICE_UNAVAILABLE|cudaErrorDevicesUnavailable",
