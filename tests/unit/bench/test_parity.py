@@ -531,3 +531,45 @@ def test_a_single_wrong_element_shows_in_the_sketch() -> None:
 def test_not_finite_is_an_infinite_error_and_never_passes() -> None:
     assert parity.relative_error(np.array([np.nan, 1.0]), np.array([1.0, 1.0])) == float("inf")
     assert parity.relative_error(np.array([1.0, 1.0]), np.array([1.0, 1.0])) == 0.0
+
+
+def test_the_loss_of_items_that_err_alike_is_off_by_as_much_as_their_logits_may_move_it() -> None:
+    name = "gru-imdb"
+    workload = contract.specification(name)
+    y = canonical.parity_case(workload)[1][0][1]
+    logits = np.random.RandomState(1).standard_normal((len(y), 2))
+    loss, d = reference.softmax_cross_entropy(logits, y, arithmetic.Exact())
+    exact = {("logits", "logits"): logits, ("loss", "loss"): np.array([loss])}
+    allowed = 3e-4
+    # All items err in the direction that moves the loss most, together by a third of what their logits may.
+    moved = logits + allowed / parity.MARGIN * np.linalg.norm(logits) * d / np.linalg.norm(d)
+    off = reference.softmax_cross_entropy(moved, y, arithmetic.Exact())[0] / loss - 1
+    assert parity.of_the_loss(workload, exact, {("logits", "logits"): allowed}, "") == pytest.approx(off, rel=1e-3)
+    # Of findings each class has a loss of its own.
+    chest = contract.specification("densenet121-chestxray")
+    findings = canonical.parity_case(chest)[1][0][1]
+    exact = {("logits", "logits"): np.zeros(findings.shape), ("loss", "loss"): np.array([1.0])}
+    assert parity.of_the_loss(chest, exact, {("logits", "logits"): allowed}, "") == 0
+
+
+def test_the_movements_of_a_kind_of_tensor_have_one_bound_and_their_gradients_have_their_own() -> None:
+    bounds = {
+        ("parameter", "h0.fc.b"): 0.1,
+        ("parameter", "h11.fc.b"): 0.02,
+        ("parameter", "lnf.b"): 0.01,
+        ("gradient", "h0.fc.b"): 0.3,
+        ("gradient", "h1.fc.b"): 0.2,
+    }
+    pooled = parity.pooled(contract.specification("gpt2-124m"), bounds)
+    assert pooled == bounds | {("parameter", "h11.fc.b"): 0.1}
+    assert parity.pooled(contract.specification("gru-imdb"), bounds) == bounds
+
+
+def test_an_approximation_of_the_tangent_errs_alike_for_like_arguments_and_as_much_as_cudnn_s() -> None:
+    x = np.linspace(0.5, 2, 20001)
+    model = arithmetic.ApproximateTanh(np.random.RandomState(1), 2.0**-24, 0.0)
+    errors = (model.tanh(x) / np.tanh(x) - 1) * 2.0**24
+    assert 70 < np.sqrt(np.mean(errors**2)) < 80
+    assert np.corrcoef(errors[:-1], errors[1:])[0, 1] > 0.9
+    exact = arithmetic.MonteCarlo(np.random.RandomState(1), 2.0**-24, 0.0)
+    assert np.abs(exact.tanh(x) / np.tanh(x) - 1).max() < 4 * 2.0**-24
