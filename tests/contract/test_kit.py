@@ -64,7 +64,7 @@ def test_a_kit_measures_real_frameworks_and_its_archive_is_a_reference(
         command, capture_output=True, text=True, env=environment, cwd=there, preexec_fn=take_own_cpus
     )
     assert ended.returncode == 0, ended.stderr
-    assert "4 steps ended well, 0 were refused, 0 failed, 0 were not done" in ended.stderr
+    assert "3 steps ended well, 0 were refused, 0 failed, 0 were not done" in ended.stderr
     monkeypatch.setenv("DLBENCH_REFERENCES", str(tmp_path / "references"))
     runner = CliRunner()
     archive = there / "gpu-kit-results" / "gpu-kit-results.tar.gz"
@@ -72,14 +72,16 @@ def test_a_kit_measures_real_frameworks_and_its_archive_is_a_reference(
     assert imported.exit_code == 0, imported.stderr
     folder = Path(imported.stdout.strip())
     cells = store.read([folder], "cells").to_pandas().to_dict("records")
-    assert sorted(cell["framework"] for cell in cells) == ["jax", "torch"]
-    assert all(cell["status"] == "ok" and cell["engine"] == "host" and cell["parity_passed"] for cell in cells)
+    ran = [cell for cell in cells if cell["status"] != "skipped"]
+    modes = [("jax", "default"), ("torch", "compile"), ("torch", "default")]
+    assert sorted((cell["framework"], cell["mode"]) for cell in ran) == modes
+    assert all(cell["status"] == "ok" and cell["engine"] == "host" and cell["parity_passed"] for cell in ran)
     assert runner.invoke(app, ["reference", "save", str(folder), "--name", "there", "--noisy"]).exit_code == 0
     verified = runner.invoke(app, ["verify", "--run", str(folder), "--reference", "there", "--format", "json"])
     assert verified.exit_code == 2, verified.output
     reasons = [finding["reason"] for finding in json.loads(verified.stdout)["findings"]]
-    # Both cells are in the reference, which was made from this very run.
-    assert len(reasons) == 2
+    # All cells are in the reference, which was made from this very run.
+    assert len(reasons) == len(modes)
     assert all("this is the run that the reference there was made from" in reason for reason in reasons), reasons
 
 
