@@ -18,9 +18,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.keyed]
 
 TORCH = "torch-2.13.0-cpu"
 # The largest relative difference of a tensor. Seen: 3e-14 of the networks of few layers. A hundred normalised layers amplify a rounding
-# error, and Adam divides by small gradients: of the deep ones 6e-10.
-SHALLOW, DEEP = 1e-12, 1e-8
+# error, and Adam divides by small gradients: of the deep ones 6e-10, and of gpt2-124m with its twelve blocks 1.7e-12.
+SHALLOW, BLOCKS, DEEP = 1e-12, 1e-11, 1e-8
 
+EVERYTHING = os.environ.get("DLBENCH_CURVES") == "all"
 FILES = sorted(Path(rules.WORKLOADS).glob("*.reference.npz"))
 
 
@@ -28,6 +29,8 @@ FILES = sorted(Path(rules.WORKLOADS).glob("*.reference.npz"))
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.removesuffix(".reference.npz"))
 def test_a_stored_reference_is_what_autograd_computes(run_in: Callable[..., str], path: Path, tmp_path: Path) -> None:
     name, _, kind = path.name.removesuffix(".reference.npz").partition(".")
+    if name == "gpt2-124m" and not EVERYTHING:
+        pytest.skip("gpt-bytes has the same layers; DLBENCH_CURVES=all computes this one, in two minutes and 12 GB")
     workload = contract.specification(name)
     parts = workload.PARTS if kind == "devices" else 1
     variant = "" if kind == "devices" else kind
@@ -41,7 +44,7 @@ def test_a_stored_reference_is_what_autograd_computes(run_in: Callable[..., str]
         values = {key for key in stored if key.startswith("value/")}
         assert values == set(recomputed.files)
         errors = {key: parity.relative_error(recomputed[key].ravel(), stored[key].ravel()) for key in values}
-    bound = DEEP if workload.PARTS > 1 else SHALLOW
+    bound = DEEP if workload.PARTS > 1 else BLOCKS if name == "gpt2-124m" else SHALLOW
     assert {key: error for key, error in errors.items() if not error <= bound} == {}
 
 
@@ -55,7 +58,6 @@ def test_every_workload_and_variant_has_a_reference_and_no_file_is_left_over() -
     assert {str(path) for path in FILES} == owed
 
 
-EVERYTHING = os.environ.get("DLBENCH_CURVES") == "all"
 CURVES = [name for name in rules.workload_names() if curve.has_curve(name)]
 FIRST_STEPS = 5
 # The largest relative difference of a loss. Seen: 4e-16, of mlp-mnist over all steps. Each step may multiply a rounding error.
