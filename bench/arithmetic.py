@@ -123,7 +123,7 @@ class ApproximateTanh(MonteCarlo):
     """float32 whose recurrent layers take an approximation of the hyperbolic tangent, as cuDNN's do.
 
     Held against float64 on an H200 (cuDNN 9 in PyTorch 2.11, tf32 off), the tangent inside cuDNN's GRU errs by up to 180 units of 2^-24 of
-    itself, by 75 in the square mean for arguments of 0.5 to 2, and PyTorch's own by 2.6 and 1 (docs/h200). Its sigmoid is exact to float32.
+    itself, by 75 in the square mean for arguments of 0.5 to 2, and PyTorch's own by at most 2.6 (docs/h200). Its sigmoid errs by 8 at most.
     An approximation errs alike for like arguments: its error changes its sign several times within 0.1. Here it is a wave of the
     argument, with a length and a phase of each run.
     """

@@ -182,11 +182,15 @@ def _of_the_machine(cells: Sequence[MeasuredCell]) -> list[str]:
 
 def _replays(cells: Iterable[MeasuredCell]) -> str:
     """The mode that starts a step's kernels at once, of the frameworks that have it."""
-    names = {
-        cell.label
-        for cell in cells
-        if cell.mode == "default" and "graph" in rules.framework_declaration(cell.framework)["modes"]
-    }
+    names = set()
+    for cell in cells:
+        declared, where = (
+            rules.framework_declaration(cell.framework),
+            (cell.key.device_kind, cell.key.precision, cell.key.workload),
+        )
+        modes = declared["modes"], declared.get("modes_except", {})
+        if cell.mode == "default" and not rules.mode_reason(cell.framework, "graph", *modes, where, cell.key.devices):
+            names.add(cell.label)
     return f" `--modes default,graph` also measures {listing(sorted(names))} as a CUDA graph." if names else ""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from runner import known_messages
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
 from runner.engines.process import installed
+from runner.errors import EngineError
 from runner.machine.devices import Gpu
 from runner.machine.nvml import EXCLUSIVE
 
@@ -103,10 +104,22 @@ def cuda(scene: Scene) -> Iterator[Check]:
     """CUDA itself opens each GPU on this machine: NVML answers also where it cannot."""
     opened: list[str] = []
     for gpu in scene.gpus:
-        uuids, reason = installed.opened(sys.executable, gpu.uuid)
+        try:
+            uuids, reason = installed.opened(sys.executable, gpu.uuid)
+        except EngineError as error:
+            yield Check(
+                "CUDA", FAIL, f"GPU {gpu.name}: {error}", "the driver does not answer CUDA", "restart the machine"
+            )
+            continue
         said, _, fix = reason.partition("; ")
         if reason.startswith("cuInit"):
-            yield Check("CUDA", FAIL, f"GPU {gpu.name}: {said}", "no cell can compute on it", fix)
+            yield Check(
+                "CUDA",
+                FAIL,
+                f"GPU {gpu.name}: {said}",
+                "no cell of this machine can compute on it; a container may have other rights",
+                fix,
+            )
         elif reason:
             yield Check(
                 "CUDA", WARN, said, "programs of this machine use no GPU; a container may have the library", fix

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # The last line of the log where a framework, or its device, lacks what was asked of it.
 UNSUPPORTED = "bench.errors.Unsupported: "
+# And where CUDA opens no GPU.
+NO_DEVICE = "bench.errors.NoDevice: "
 
 
 @dataclass(frozen=True)

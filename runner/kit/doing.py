@@ -29,8 +29,8 @@ from runner.run.schedule import CellRunner, slot_of
 STEP_SECONDS = 300.0
 # With less time left, no further step is begun: it would be ended before it has a result.
 LEAST_SECONDS = 10.0
-# A step that was stopped ends so much earlier at most than its limit says.
-_WATCH_SECONDS = 0.5
+# A step that was stopped ends so much before its limit at most.
+_SLACK_SECONDS = 0.5
 # From the signal that makes a hanging cell print its stack to the signal that ends it.
 _DUMP_SECONDS = 3.0
 
@@ -148,7 +148,7 @@ class Doer:
     def _goes_on(self, step: KitStep, seconds: float) -> bool:
         """True if the next start does a stopped step again: once, so that one that hangs does not keep the others from their turn."""
         mark = self.out / "steps" / f"{step.name}.cut-off"
-        if seconds + _DUMP_SECONDS + _WATCH_SECONDS >= STEP_SECONDS or mark.exists():
+        if seconds + _DUMP_SECONDS + _SLACK_SECONDS >= STEP_SECONDS or mark.exists():
             return False
         mark.touch()
         say(f"{seconds:5.0f} s  {step}: cut off, because the time was over; the next start does it again")

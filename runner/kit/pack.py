@@ -16,7 +16,7 @@ from runner.kit.steps import KitStep
 from runner.results.on_disk.whole import replace_bytes
 from runner.results.parcel import ENDING
 
-# Of the archive's layout. Until version 3 adapters were checked in steps of their own, which told what a cell tells first.
+# Of the archive's layout. Until version 3 adapters were checked in steps of their own; versions 1 and 2 had other files.
 VERSION = 4
 
 ARCHIVE, FACTS, MANIFEST = "gpu-kit-results.tar.gz", "facts.json", "manifest.json"

@@ -8,7 +8,7 @@ import statistics
 from typing import Any
 
 from runner.admission.record import Recorder
-from runner.engines.probe import refusal
+from runner.engines.probe import NO_DEVICE, refusal
 from runner.kit.steps import KitStep
 from runner.results.parcel import Parcel
 from runner.text import in_a_line, last_line
@@ -28,6 +28,8 @@ def outcome(step: KitStep, parcel: Parcel) -> tuple[str, str]:
         status, said = _of_cell(parcel)
     elif parcel.code and (why := refusal(parcel.log)):
         status, said = "refused", why
+    elif parcel.code and last_line(parcel.log).startswith(NO_DEVICE):
+        status, said = "no-device", last_line(parcel.log).removeprefix(NO_DEVICE)
     else:
         output = b"".join(piece for _, piece in parcel.tape)[:MOST_OUTPUT_BYTES]
         last = last_line(parcel.log) or "it printed nothing"

@@ -117,7 +117,8 @@ def _reason(
     declared = rules.framework_declaration(framework)
     where = kind, precision, workload
     reason: str | None = (
-        rules.mode_reason(framework, mode, declared["modes"], declared.get("modes_except", {}), where, 1)
+        rules.gpu_only_reason(workload, rules.workload_declaration(workload).get("gpu_only"), kind)
+        or rules.mode_reason(framework, mode, declared["modes"], declared.get("modes_except", {}), where, 1)
         or precision_reason(precision, gpu.model if gpu else "", gpu.compute_capability if gpu else None)
         or rules.tf32_reason(framework, declared.get("no_tf32"), precision)
         or rules.mixed_precision_reason(framework, declared.get("amp", {}), workload, precision, kind, 1)

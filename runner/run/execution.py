@@ -50,10 +50,7 @@ _RENEW_RATIO = 20.0
 
 
 def _open(gpu: Gpu, run: RunStore) -> None:
-    """Raises UsageError where the CUDA driver answers and opens no GPU: no cell would get further.
-
-    Where this machine has no libcuda by its usual name, a container may have it.
-    """
+    """Raises UsageError where the CUDA driver answers and does not open the GPU: its cells would get no further."""
     _, reason = installed.opened(sys.executable, gpu.uuid)
     if reason.startswith("cuInit"):
         raise UsageError(f"{gpu.model} cannot be opened: {reason}; then say --resume {run.run_id}")
@@ -85,8 +82,9 @@ def execute(
         jobs = prospect.jobs_left(run)
         boards = prospect.boards(jobs)
         stack.enter_context(lease.hold(prospect.leased(jobs), run.run_id, say, prospect.options.wait, ends_at))
-        if boards:
-            _open(prospect.machine.gpus[0], run)
+        # A container may open what a process of its host may not.
+        for gpu in prospect.machine.gpus if boards and prospect.engine.name != "docker" else ():
+            _open(gpu, run)
         stack.enter_context(_clocks(prospect, run, boards))
         monitor = stack.enter_context(telemetry.Monitor())
         site = attempt_context(prospect, run, monitor, planned_code(run))

@@ -58,9 +58,7 @@ class Recorded(object):
         if self.graph is None:
             self._record(batch)
         for ours, given in zip(self.batch, batch):
-            # A batch that stays on the device may be the recorded one itself.
-            if ours is not given:
-                ours.copy_(given, non_blocking=True)
+            ours.copy_(given, non_blocking=True)
         self.graph.replay()
         return self.loss
 
@@ -74,7 +72,8 @@ class Recorded(object):
 
     def _record(self, batch):
         """The recording runs nothing."""
-        self.batch = [part if part.is_cuda else torch.empty_like(part, device=self.device) for part in batch]
+        # Tensors of its own: a batch that lies on the device belongs to the data.
+        self.batch = [torch.empty_like(part, device=self.device) for part in batch]
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, stream=self.stream):
             self.loss = self.body(*self.batch)

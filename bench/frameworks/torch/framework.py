@@ -50,7 +50,7 @@ def memory_format(setup):
     """How pictures and the convolutions' weights lie in memory: channels last, but channels first at fp32 on a GPU.
 
     cuDNN and oneDNN take channels last without reordering (PyTorch's tutorial on channels last), and tensor cores want it. At fp32 cuDNN
-    has its fast kernels for channels first. Measured as CUDA graphs on an H200 with cuDNN 9 (docs/gpu-images.md), channels last takes 1.07
+    has its fast kernels for channels first. Measured as CUDA graphs on an H200 with cuDNN 9 (docs/first-gpu.md), channels last takes 1.07
     times as long for cnn-cifar10, 1.08 for resnet50-imagenet; at amp-bf16 both take the same. For V100 and A100 XLA chooses likewise.
     """
     first = setup.device == "cuda" and setup.precision == "fp32"

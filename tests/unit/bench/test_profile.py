@@ -15,6 +15,7 @@ import reports.page.render
 from bench import profiling, protocol, timing
 from bench.cell import RunningCell
 from bench.profiling import Operation, Span
+from reports.answers import findings
 from reports.data import profiles, tables
 from runner.admission.record import Recorder
 from runner.catalog import frameworks
@@ -206,6 +207,22 @@ def test_only_frameworks_with_a_profiler_are_asked_for_one() -> None:
     assert arguments(planned, profiled=True)[-1] == "--profile"
 
 
+def test_a_cuda_graph_is_advised_where_the_framework_and_the_cell_take_one() -> None:
+    key = SimpleNamespace(device_kind="cuda", precision="fp32", workload="gru-imdb", devices=1)
+    cell: Any = SimpleNamespace(framework="torch", mode="default", label="PyTorch", key=key)
+    assert findings._replays([cell]) == " `--modes default,graph` also measures PyTorch as a CUDA graph."
+    for change in (
+        {"device_kind": "cpu"},
+        {"precision": "amp-fp16"},
+        {"workload": "resnet50-features"},
+        {"devices": 2},
+    ):
+        other: Any = SimpleNamespace(**vars(cell) | {"key": SimpleNamespace(**vars(key) | change)})
+        assert findings._replays([other]) == ""
+    jax: Any = SimpleNamespace(**vars(cell) | {"framework": "jax"})
+    assert findings._replays([jax]) == ""
+
+
 @pytest.mark.parametrize(("share", "host_bound"), [(0.125, True), (0.5, False), (None, False)])
 def test_a_host_bound_cell_is_called_that(tmp_path: Path, share: float | None, host_bound: bool) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=1)
@@ -217,7 +234,6 @@ def test_a_host_bound_cell_is_called_that(tmp_path: Path, share: float | None, h
     reports.page.render.render([folder], folder / "report.html")
     page = whole(folder / "report.html").replace("&#39;", "'")
     assert ("Host-bound: kernels ran in less than half of a step's time" in page) == host_bound
-    assert ("`--modes default,graph` also measures" in page) == host_bound
     assert ('<span class="sub warn">host-bound</span>' in page) == host_bound
     assert ("12.5\N{NO-BREAK SPACE}%" in page or "13\N{NO-BREAK SPACE}%" in page) == host_bound
     (finding,) = [f for f in assess([folder], []).findings if f.cell_id == entry["id"]]

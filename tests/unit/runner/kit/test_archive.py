@@ -427,6 +427,7 @@ def test_a_time_that_no_clock_shows_is_not_imported_and_the_archive_is_named(tmp
         pytest.param("[" * 100_000, {}, "failed", "b", id="deep"),
         ("[]", {"log": ""}, "failed", "it printed nothing"),
         ("", {"code": 1, "log": "bench.errors.Unsupported: no bf16"}, "refused", "no bf16"),
+        ("", {"code": 1, "log": "bench.errors.NoDevice: cuInit says 999"}, "no-device", "cuInit says 999"),
         ("", {"code": 1, "ended_by": ("time-limit", "it hung")}, "failed", "it hung"),
     ],
 )
