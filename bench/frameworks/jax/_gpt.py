@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from bench import stacked
 from bench.errors import Unsupported
 from bench.frameworks.jax import _mixed
 from bench.frameworks.jax._flax import get_value, set_value
@@ -18,6 +19,13 @@ from bench.frameworks.jax._loop import Trained as Loop
 EPSILON = 1e-5  # Flax's default is 1e-6.
 # Flax's names of the ends of the canonical ones: of a dense layer, and of a normalisation.
 DENSE, NORM = {"w": "kernel", "b": "bias"}, {"g": "scale", "b": "bias"}
+# Flax's names of the matrices that are (in, out); _llama.py has the last two, of several experts.
+TURNED = "kernel", "gate_up", "down"
+
+
+def attention(q, k, v):
+    fused = "cudnn" if jax.default_backend() == "gpu" and q.dtype.itemsize == 2 else "xla"
+    return jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation=fused)
 
 
 class Block(nnx.Module):
@@ -29,11 +37,9 @@ class Block(nnx.Module):
         self.fc, self.out = nnx.Linear(width, 4 * width, **how), nnx.Linear(4 * width, width, **how)
 
     def attend(self, x):
-        qkv = self.qkv(x)
-        q, k, v = (part.reshape(x.shape[:2] + (self.heads, -1)) for part in jnp.split(qkv, 3, axis=-1))
-        fused = "cudnn" if jax.default_backend() == "gpu" and q.dtype.itemsize == 2 else "xla"
-        y = jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation=fused)
-        return self.proj(y.reshape(x.shape))
+        parts = jnp.split(self.qkv(x), 3, axis=-1)
+        q, k, v = (part.reshape(x.shape[:2] + (self.heads, -1)) for part in parts)
+        return self.proj(attention(q, k, v).reshape(x.shape))
 
     def __call__(self, h):
         h = h + self.attend(self.ln1(h))
@@ -56,7 +62,9 @@ class Network(nnx.Module):
 
 
 class Trained(Loop):
-    """A subclass gives SIZES, the first arguments of Network, and OPTIMIZER, of Optax."""
+    """A subclass gives SIZES, the first arguments of NETWORK, and OPTIMIZER, of Optax; with another network also places()."""
+
+    NETWORK = Network
 
     def __init__(self, setup):
         if not hasattr(jax.nn, "dot_product_attention"):
@@ -64,33 +72,35 @@ class Trained(Loop):
         self.layers = self.SIZES["layers"]
         super().__init__(
             setup,
-            lambda: Network(dtype=_mixed.dtype(setup), rngs=nnx.Rngs(setup.seed), **self.SIZES),
+            lambda: self.NETWORK(dtype=_mixed.dtype(setup), rngs=nnx.Rngs(setup.seed), **self.SIZES),
             self.OPTIMIZER,
         )
 
     def fill(self, parameters):
-        def give(variable, array):
-            set_value(variable, jnp.asarray(array))
-
-        for name in ("wte", "wpe"):
-            give(self.parameters[name]["embedding"], parameters[name])
-        for module, names in modules(self.layers):
-            for end, own in (NORM if names[0].rpartition(".")[2].startswith("ln") else DENSE).items():
-                array = np.concatenate([parameters[name + "." + end] for name in names])
-                give(at(self.parameters, module)[own], array.T if own == "kernel" else array)
+        self.rows = {name: len(value) for name, value in parameters.items()}
+        for path, names in self.places():
+            variable = at(self.parameters, path)
+            shape = get_value(variable).shape if path[-1] in TURNED else None
+            set_value(variable, jnp.asarray(stacked.joined(parameters, names, shape)))
 
     def inputs(self, x, y):
         return np.ascontiguousarray(x, dtype="int32"), np.ascontiguousarray(y, dtype="int32")
 
     def canonical(self, tree):
         """Flax's parameters or their gradients -> canonical names and layouts."""
-        arrays = {name: np.asarray(get_value(tree[name]["embedding"])) for name in ("wte", "wpe")}
-        for module, names in modules(self.layers):
-            for end, own in (NORM if names[0].rpartition(".")[2].startswith("ln") else DENSE).items():
-                array = np.asarray(get_value(at(tree, module)[own]))
-                parts = np.split(array.T if own == "kernel" else array, len(names))
-                arrays.update((name + "." + end, part) for name, part in zip(names, parts))
+        arrays = {}
+        for path, names in self.places():
+            array = np.asarray(get_value(at(tree, path)))
+            arrays.update(stacked.parts(array, names, self.rows, path[-1] in TURNED))
         return arrays
+
+    def places(self):
+        """(path of a Flax variable, the canonical names of its parts, one after another)."""
+        for name in ("wte", "wpe"):
+            yield (name, "embedding"), [name]
+        for path, names in modules(self.layers):
+            for end, own in (NORM if path[-1].startswith("ln") else DENSE).items():
+                yield path + (own,), [name + "." + end for name in names]
 
 
 def modules(layers):

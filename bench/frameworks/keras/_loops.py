@@ -62,7 +62,8 @@ class _TensorFlow(_InPlace):
     def _gradients(self, x, y):
         with self.tf.GradientTape() as tape:
             logits = self.network(x, training=self.dropout)
-            loss = self.loss(y, logits)
+            # Layers may have added terms of their own; sum() of none is 0.
+            loss = self.loss(y, logits) + sum(self.network.losses)
             # Without a loss scale this is the loss itself.
             scaled = self.optimizer.scale_loss(loss)
         # The gradient of an embedding is sparse, Adam's moments are dense.
@@ -107,8 +108,9 @@ class _Jax:
         self.state = None
 
     def _loss(self, weights, rest, moments, x, y):
-        logits, rest = self.network.stateless_call(weights, rest, x, training=self.dropout)
-        loss = self.loss(y, logits)
+        training = {"training": self.dropout, "return_losses": True}
+        logits, rest, more = self.network.stateless_call(weights, rest, x, **training)
+        loss = self.loss(y, logits) + sum(more)
         with keras.StatelessScope(state_mapping=list(zip(self.optimizer.variables, moments))):
             # Without a loss scale this is the loss itself.
             scaled = self.optimizer.scale_loss(loss)
@@ -188,7 +190,7 @@ class _Torch(_InPlace):
     def _backward(self, x, y):
         x, y = self._placed(x, y)
         logits = self.network(x, training=self.dropout)
-        loss = self.loss(y, logits)
+        loss = self.loss(y, logits) + sum(self.network.losses)
         self.network.zero_grad()
         # Without a loss scale this is the loss itself.
         self.optimizer.scale_loss(loss).backward()

@@ -1,86 +1,29 @@
 """Training of the two networks on MNIST. Their batches lie on the device before the first step."""
 
-import keras
 import tensorflow as tf
 
-from bench import contract
-from bench.frameworks.keras import _mixed
-from bench.frameworks.tensorflow._keras import Adam, cross_entropy
-from bench.frameworks.tensorflow.framework import function
+from bench.frameworks.tensorflow import _trained
 
 
-class Trained(contract.Training):
+class Trained(_trained.Trained):
     """A subclass has LAYERS, in the model's order; to_keras(name, w) and from_keras(name, w) change the layout of a weight."""
 
-    def __init__(self, setup, network):
-        keras.utils.set_random_seed(setup.seed)
-        self.network = network
-        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
-        self.loss = cross_entropy()
-        # Adam's constants are explicit: defaults differ among frameworks. Keras' epsilon would be 1e-7.
-        self.optimizer = _mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
-        self.steps = _mixed.Skipped(self.optimizer)
-        self.optimizer.build(self.network.trainable_variables)
-        self.fresh = [value.numpy() for value in self.optimizer.variables]
-        # Traced at the first call and compiled to a graph, as people run it for speed.
-        self.loss_and_gradients, self.train_step = function(self._loss_and_gradients), function(self._train_step)
-        self.logits = function(self._logits)
-
-    def load(self, parameters):
+    def fill(self, parameters):
         for name in self.LAYERS:
             layer = self.network.get_layer(name)
             layer.set_weights([self.to_keras(name, parameters[name + ".w"]), parameters[name + ".b"]])
-        for variable, value in zip(self.optimizer.variables, self.fresh):
-            variable.assign(value)
-        self.steps.restart()
-
-    def read(self):
-        return self.canonical([value.numpy() for value in self.network.trainable_variables])
 
     def inputs(self, x, y):
         return tf.constant(x), tf.constant(y)
 
-    def _loss_and_gradients(self, x, y):
-        with tf.GradientTape() as tape:
-            logits = tf.cast(self.network(x, training=True), tf.float32)
-            loss = self.loss(y, logits)
-            # Without a loss scale this is the loss itself.
-            scaled = self.optimizer.scale_loss(loss)
-        return logits, loss, tape.gradient(scaled, self.network.trainable_variables)
-
-    def _train_step(self, x, y):
-        _, loss, gradients = self._loss_and_gradients(x, y)
-        self.optimizer.apply(gradients, self.network.trainable_variables)
-        return loss
-
-    # No gradients in evaluation: they cost memory and time.
-    def _logits(self, x):
-        return tf.cast(self.network(x, training=False), tf.float32)
-
-    def probe(self, x, y):
-        logits, loss, gradients = self.loss_and_gradients(x, y)
-        gradients = [value.numpy() for value in gradients]
-        return logits.numpy(), float(loss), self.canonical(_mixed.unscaled(self.optimizer, gradients))
-
+    # A batch is a tensor already.
     def step(self, x, y):
         self.steps.add()
         return self.train_step(x, y)
 
-    def skipped(self):
-        return self.steps.count()
-
-    def updates(self):
-        return int(self.optimizer.iterations.numpy())
-
-    def value(self, loss):
-        return float(loss)
-
-    def predict(self, x):
-        return self.logits(x).numpy()
-
-    def canonical(self, arrays):
+    def canonical(self, values):
         """Weights and biases, in the order of trainable_variables -> canonical names and layouts."""
         tensors = {}
-        for name, w, b in zip(self.LAYERS, arrays[0::2], arrays[1::2]):
+        for name, w, b in zip(self.LAYERS, values[0::2], values[1::2]):
             tensors[name + ".w"], tensors[name + ".b"] = self.from_keras(name, w), b
         return tensors

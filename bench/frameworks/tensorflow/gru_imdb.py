@@ -8,13 +8,11 @@ every row has, make it dense.
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import layers
 
-from bench import contract
-from bench.frameworks.keras import _mixed
-from bench.frameworks.tensorflow._keras import KERAS_2, Adam, cross_entropy, loop
-from bench.frameworks.tensorflow.framework import by_xla, function
+from bench.frameworks.tensorflow._keras import KERAS_2, loop
+from bench.frameworks.tensorflow._trained import Trained
+from bench.frameworks.tensorflow.framework import by_xla
 
 # On a CPU. Keras 2 is left as it is: its GRU was not measured so.
 FASTER_BY_XLA = not KERAS_2
@@ -34,71 +32,17 @@ def network():
     )
 
 
-class Training(contract.Training):
+class Training(Trained):
+    FASTER_BY_XLA = FASTER_BY_XLA
+
     def __init__(self, setup):
-        keras.utils.set_random_seed(setup.seed)
-        self.network = network()
-        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
-        self.loss = cross_entropy()
-        # Adam's constants are explicit: defaults differ among frameworks. Keras' epsilon would be 1e-7.
-        self.optimizer = _mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
-        self.steps = _mixed.Skipped(self.optimizer)
-        self.optimizer.build(self.network.trainable_variables)
-        self.fresh = [value.numpy() for value in self.optimizer.variables]
-        # Traced at the first call and compiled to a graph, as people run it for speed.
-        self.loss_and_gradients = function(self._loss_and_gradients)
-        self.train_step = function(self._train_step, FASTER_BY_XLA)
-        self.logits = function(self._logits)
+        super().__init__(setup, network())
 
-    def load(self, parameters):
+    def fill(self, parameters):
         self.network.set_weights(to_keras(parameters))
-        for variable, value in zip(self.optimizer.variables, self.fresh):
-            variable.assign(value)
-        self.steps.restart()
 
-    def read(self):
-        return canonical(self.network.get_weights())
-
-    def inputs(self, x, y):
-        return x, y
-
-    def _loss_and_gradients(self, x, y):
-        with tf.GradientTape() as tape:
-            logits = tf.cast(self.network(x, training=True), tf.float32)
-            loss = self.loss(y, logits)
-            # Without a loss scale this is the loss itself.
-            scaled = self.optimizer.scale_loss(loss)
-        return logits, loss, tape.gradient(scaled, self.network.trainable_variables)
-
-    def _train_step(self, x, y):
-        _, loss, gradients = self._loss_and_gradients(x, y)
-        self.optimizer.apply(gradients, self.network.trainable_variables)
-        return loss
-
-    # No gradients in evaluation: they cost memory and time.
-    def _logits(self, x):
-        return tf.cast(self.network(x, training=False), tf.float32)
-
-    def probe(self, x, y):
-        logits, loss, gradients = self.loss_and_gradients(tf.constant(x), tf.constant(y))
-        gradients = [tf.convert_to_tensor(value).numpy() for value in gradients]
-        return logits.numpy(), float(loss), canonical(_mixed.unscaled(self.optimizer, gradients))
-
-    def step(self, x, y):
-        self.steps.add()
-        return self.train_step(tf.constant(x), tf.constant(y))
-
-    def skipped(self):
-        return self.steps.count()
-
-    def updates(self):
-        return int(self.optimizer.iterations.numpy())
-
-    def value(self, loss):
-        return float(loss)
-
-    def predict(self, x):
-        return self.logits(tf.constant(x)).numpy()
+    def canonical(self, values):
+        return canonical(values)
 
 
 def swap_gates(w):

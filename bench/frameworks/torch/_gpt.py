@@ -10,14 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bench import contract
+from bench import stacked
 from bench.errors import Unsupported
-from bench.frameworks.torch._mixed import Mixed, updates
+from bench.frameworks.torch._mixed import Mixed, WithAdam
 from bench.frameworks.torch._steps import steps_of
 from bench.frameworks.torch.framework import compiled, to_device, torch_device
 
 # canonical name -> torch's, of a block; q, k and v are the thirds of one layer.
-PARTS = {"ln1": "ln1", "proj": "attention.proj", "ln2": "ln2", "fc": "fc", "out": "out"}
+PARTS = {"q": "attention.qkv", "k": "attention.qkv", "v": "attention.qkv"}
+PARTS.update({"ln1": "ln1", "proj": "attention.proj", "ln2": "ln2", "fc": "fc", "out": "out"})
 ENDS = {"w": "weight", "g": "weight", "b": "bias"}
 
 
@@ -60,20 +61,8 @@ class Network(nn.Module):
         return F.linear(self.lnf(h), self.wte.weight)
 
 
-def own_name(name):
-    """(torch's name, which third of the tensor; None: all of it)."""
-    block, _, rest = name.rpartition(".")[0].partition(".")
-    if name in ("wte", "wpe"):
-        return name + ".weight", None
-    end = "." + ENDS[name[-1]]
-    if block == "lnf":
-        return "lnf" + end, None
-    prefix = "blocks.%s." % block[1:]
-    return (prefix + "attention.qkv" + end, "qkv".index(rest)) if rest in "qkv" else (prefix + PARTS[rest] + end, None)
-
-
-class Trained(contract.Training):
-    """A subclass gives new(), the network, and optimizer_of(setup)."""
+class Trained(WithAdam):
+    """A subclass gives new(), the network, and optimizer_of(setup); of another network own_name(name), torch's name of a canonical one."""
 
     def __init__(self, setup):
         if not hasattr(F, "scaled_dot_product_attention"):
@@ -86,27 +75,29 @@ class Trained(contract.Training):
         self.mixed = Mixed(setup, self.optimizer)
         self.run = steps_of(setup, self.device, self._step)
 
+    def own_name(self, name):
+        block, _, rest = name.rpartition(".")[0].partition(".")
+        if name in ("wte", "wpe"):
+            return name + ".weight"
+        end = "." + ENDS[name[-1]]
+        return "lnf" + end if block == "lnf" else "blocks.%s.%s" % (block[1:], PARTS[rest] + end)
+
     def load(self, parameters):
-        thirds, state = {}, {}
-        for name, value in parameters.items():
-            own, third = own_name(name)
-            if third is None:
-                state[own] = torch.from_numpy(value)
-            else:
-                thirds.setdefault(own, []).append(value)
-        state.update((own, torch.from_numpy(np.concatenate(parts))) for own, parts in thirds.items())
-        self.names = list(parameters)
-        self.network.load_state_dict(state)
+        """Canonical parameters that have one name in torch are stacked there, in their order."""
+        self.parts = {}
+        for name in parameters:
+            self.parts.setdefault(self.own_name(name), []).append(name)
+        self.rows = {name: len(value) for name, value in parameters.items()}
+        joined = ((own, stacked.joined(parameters, names)) for own, names in self.parts.items())
+        self.network.load_state_dict({own: torch.from_numpy(value) for own, value in joined})
         self.mixed.restart()
-        self.run.forget()
+        self.run.restart(self.optimizer)
 
     def canonical(self, array_of):
         """array_of(parameter) of every parameter, under the canonical names."""
-        arrays = {name: array_of(parameter) for name, parameter in self.network.named_parameters()}
         found = {}
-        for name in self.names:
-            own, third = own_name(name)
-            found[name] = arrays[own] if third is None else np.split(arrays[own], 3)[third]
+        for own, parameter in self.network.named_parameters():
+            found.update(stacked.parts(array_of(parameter), self.parts[own], self.rows, False))
         return found
 
     def read(self):
@@ -127,24 +118,12 @@ class Trained(contract.Training):
         self.mixed.backward(loss)
         return logits.detach().float().cpu().numpy(), loss.item(), self.canonical(self.mixed.gradient)
 
-    def step(self, x, y):
-        return self.run(x, y)
-
     def _step(self, x, y):
         self.optimizer.zero_grad()
         _, loss = self.loss(x, y)
         self.mixed.backward(loss)
         self.mixed.update()
         return loss.detach()
-
-    def skipped(self):
-        return self.mixed.skipped()
-
-    def updates(self):
-        return updates(self.optimizer)
-
-    def value(self, loss):
-        return loss.item()
 
     # No gradients in evaluation: they cost memory and time.
     @torch.no_grad()

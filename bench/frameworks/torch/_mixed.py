@@ -11,10 +11,10 @@ except ImportError:
     # PyTorch 1
     from torch.nn.utils.stateless import functional_call
 
-from bench import mixed
+from bench import contract, mixed
 from bench.errors import Unsupported
 
-__all__ = ["Mixed", "functional_call", "half_on_a_cpu", "updates"]
+__all__ = ["Mixed", "WithAdam", "functional_call", "half_on_a_cpu", "updates"]
 
 # From PyTorch 2.4 on.
 _TAKES_A_KIND = hasattr(torch, "get_autocast_dtype")
@@ -52,8 +52,7 @@ class Mixed:
         self.restart()
 
     def restart(self):
-        """The optimiser and the loss scale begin afresh. A scale that has grown for thousands of steps may overflow on other parameters."""
-        self.optimizer.state.clear()
+        """The loss scale begins afresh. One that has grown for thousands of steps may overflow on other parameters."""
         self.steps = self.taken = 0
         scale = {"init_scale": mixed.INITIAL_SCALE, "growth_interval": mixed.GROWTH_STEPS}
         self.scaler = scaler(self.kind, **scale) if self.half == torch.float16 else None
@@ -98,3 +97,19 @@ class Mixed:
     def skipped(self):
         """How many steps so far were skipped."""
         return self.steps - self.taken
+
+
+class WithAdam(contract.Training):
+    """Training with Adam at any precision. A subclass has `run` (_steps.steps_of), `mixed` and `optimizer`."""
+
+    def step(self, x, y):
+        return self.run(x, y)
+
+    def skipped(self):
+        return self.mixed.skipped()
+
+    def updates(self):
+        return updates(self.optimizer)
+
+    def value(self, loss):
+        return loss.item()

@@ -3,14 +3,13 @@
 import torch
 import torch.nn.functional as F
 
-from bench import contract
-from bench.frameworks.torch._mixed import Mixed, updates
+from bench.frameworks.torch._mixed import Mixed, WithAdam
 from bench.frameworks.torch._steps import steps_of
 from bench.frameworks.torch.cnn_cifar10 import canonical_name, torch_name
 from bench.frameworks.torch.framework import adam, compiled, to_device, torch_device
 
 
-class Trained(contract.Training):
+class Trained(WithAdam):
     def __init__(self, setup, network):
         torch.manual_seed(setup.seed)
         self.device = torch_device(setup)
@@ -24,7 +23,7 @@ class Trained(contract.Training):
         state = {torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
         self.network.load_state_dict(state)
         self.mixed.restart()
-        self.run.forget()
+        self.run.restart(self.optimizer)
 
     def read(self):
         return {canonical_name(name): p.detach().cpu().numpy() for name, p in self.network.named_parameters()}
@@ -41,9 +40,6 @@ class Trained(contract.Training):
         gradients = {canonical_name(name): self.mixed.gradient(p) for name, p in self.network.named_parameters()}
         return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
-    def step(self, x, y):
-        return self.run(x, y)
-
     def _step(self, x, y):
         self.optimizer.zero_grad()
         with self.mixed.forward():
@@ -52,15 +48,6 @@ class Trained(contract.Training):
         self.mixed.backward(loss)
         self.mixed.update()
         return loss
-
-    def skipped(self):
-        return self.mixed.skipped()
-
-    def updates(self):
-        return updates(self.optimizer)
-
-    def value(self, loss):
-        return loss.item()
 
     # No gradients in evaluation: they cost memory and time.
     @torch.no_grad()

@@ -23,8 +23,7 @@ class Trained(contract.Training):
         # PyTorch counts batches for a running mean that weighs all of them alike; it is not used here.
         state.update((name, torch.tensor(0)) for name in counters)
         self.network.load_state_dict(state)
-        self.optimizer.state.clear()
-        self.run.forget()
+        self.run.restart(self.optimizer)
 
     def set_rate(self, rate):
         for group in self.optimizer.param_groups:

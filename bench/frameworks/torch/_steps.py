@@ -16,7 +16,7 @@ WARM_UP = 3
 def steps_of(setup, device, body):
     """A function of a batch (x, y), as `inputs` made it; body(x, y) takes one step with tensors on the device and returns the loss.
 
-    forget() is called when the optimiser starts afresh, and when its rate changes.
+    restart(optimizer) makes the optimiser start afresh; forget() is called when its rate changes.
     """
     if setup.mode != "graph":
         return Eager(device, body)
@@ -32,6 +32,9 @@ class Eager(object):
     def __call__(self, *batch):
         return self.body(*(_tensor(part).to(self.device, non_blocking=True) for part in batch))
 
+    def restart(self, optimizer):
+        optimizer.state.clear()
+
     def forget(self):
         """Nothing is kept."""
 
@@ -42,8 +45,17 @@ class Recorded(object):
         self.stream = torch.cuda.Stream(device)
         self.forget()
 
+    def restart(self, optimizer):
+        """In the tensors that the recording reads and writes: so the steps that are proved are replays of what was measured.
+
+        Moments of zero are those of a first step, of Adam and of SGD with momentum.
+        """
+        for state in optimizer.state.values():
+            for value in state.values():
+                value.zero_()
+
     def forget(self):
-        """The recording has the optimiser's old state and rate, or is of a batch of another size."""
+        """The recording has the optimiser's old rate, or is of a batch of another size."""
         self.graph = self.batch = self.loss = None
         self.taken = 0
 

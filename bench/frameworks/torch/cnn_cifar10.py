@@ -55,7 +55,7 @@ class Training(contract.Training):
         state = {torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
         self.network.load_state_dict(state)
         self.mixed.restart()
-        self.run.forget()
+        self.run.restart(self.optimizer)
 
     def read(self):
         return {canonical_name(name): p.detach().cpu().numpy() for name, p in self.network.named_parameters()}

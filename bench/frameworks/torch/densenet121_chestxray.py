@@ -1,8 +1,8 @@
 """DenseNet-121 in PyTorch: the modules of torchvision's network under the same names, with 14 findings to classify.
 
 Idiomatic here: BatchNorm2d's defaults are the specification's: epsilon 1e-5, a step of 0.1, an unbiased running variance. Each of several
-processes keeps its own statistics: DistributedDataParallel shares none without broadcast_buffers. Pictures lie in
-memory as the device's convolutions want them (memory_format).
+processes keeps its own statistics: DistributedDataParallel shares none without broadcast_buffers. Pictures lie in memory as
+the device's convolutions want them (memory_format).
 """
 
 from collections import OrderedDict

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bench import contract
-from bench.frameworks.torch._mixed import Mixed, functional_call, half_on_a_cpu, updates
+from bench.frameworks.torch._mixed import Mixed, WithAdam, functional_call, half_on_a_cpu
 from bench.frameworks.torch._steps import steps_of
 from bench.frameworks.torch.framework import adam, compiled, to_device, torch_device
 
@@ -49,7 +48,7 @@ def recurrent(gru, x):
     return functional_call(gru, weights, (x.to(half),))
 
 
-class Training(contract.Training):
+class Training(WithAdam):
     def __init__(self, setup):
         torch.manual_seed(setup.seed)
         self.device = torch_device(setup)
@@ -63,7 +62,7 @@ class Training(contract.Training):
     def load(self, parameters):
         self.network.load_state_dict({NAMES[name]: torch.from_numpy(value) for name, value in parameters.items()})
         self.mixed.restart()
-        self.run.forget()
+        self.run.restart(self.optimizer)
 
     def read(self):
         tensors = dict(self.network.named_parameters())
@@ -84,9 +83,6 @@ class Training(contract.Training):
         gradients = {name: self.mixed.gradient(tensors[NAMES[name]]) for name in NAMES}
         return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
-    def step(self, x, y):
-        return self.run(x, y)
-
     def _step(self, x, y):
         self.network.train()
         self.optimizer.zero_grad()
@@ -96,15 +92,6 @@ class Training(contract.Training):
         self.mixed.backward(loss)
         self.mixed.update()
         return loss
-
-    def skipped(self):
-        return self.mixed.skipped()
-
-    def updates(self):
-        return updates(self.optimizer)
-
-    def value(self, loss):
-        return loss.item()
 
     # No gradients in evaluation: they cost memory and time.
     @torch.no_grad()

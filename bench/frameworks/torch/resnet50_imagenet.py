@@ -1,8 +1,8 @@
 """ResNet-50 trained in PyTorch: the features' network with torchvision's classifier, SGD with momentum and weight decay.
 
 Idiomatic here: BatchNorm2d's defaults are the specification's: epsilon 1e-5, a step of 0.1, an unbiased running variance. Each of several
-processes keeps its own statistics: DistributedDataParallel shares none without broadcast_buffers. Pictures lie in
-memory as the device's convolutions want them (memory_format).
+processes keeps its own statistics: DistributedDataParallel shares none without broadcast_buffers. Pictures lie in memory as
+the device's convolutions want them (memory_format).
 """
 
 import torch

@@ -1,0 +1,10 @@
+"""The LLaMA on bytes in TensorFlow: Keras' layers (bench/frameworks/keras/llama_bytes.py), and the step of gpt_bytes.py."""
+
+from bench.frameworks.tensorflow import gpt_bytes
+
+
+class Training(gpt_bytes.Training):
+    def new(self):
+        from bench.frameworks.keras import llama_bytes
+
+        return llama_bytes.network()
