@@ -11,11 +11,27 @@ class Exact(object):
 
     scale = 1.0
 
+    def __init__(self):
+        self.choices = []
+
     def operand(self, value):
+        """A factor of a product, as it goes in. Of float32 its rounding is part of the product's error."""
         return value
 
     def half(self, value):
+        """A result that mixed precision has in the half type, beside products."""
         return value
+
+    def largest(self, value, many):
+        """The places (rows, many) of the largest numbers of each row, the largest first.
+
+        Rounding may turn a choice, and then nothing after it can be compared. So `choices` has of each (what was chosen from, by how much
+        the last chosen number of each row is larger than the next).
+        """
+        order = np.argsort(-value, axis=1, kind="mergesort")
+        last, next_one = (np.take_along_axis(value, order[:, place : place + 1], 1)[:, 0] for place in (many - 1, many))
+        self.choices.append((value, last - next_one))
+        return order[:, :many]
 
     def product(self, a, b, added=0.0):
         """a (rows, k) times b (k, columns), plus a bias."""
@@ -50,7 +66,7 @@ class Exact(object):
         return value
 
 
-class MonteCarlo(object):
+class MonteCarlo(Exact):
     """Monte Carlo arithmetic (Parker 1997): each result gets a random error as large as the precision's own.
 
     A float32 sum of n terms t errs by about unit * sqrt(n) * sqrt(sum(t)^2 / 3 + sum(t^2) / 2), in any order. Rounding each partial sum
@@ -63,20 +79,11 @@ class MonteCarlo(object):
     Adam leaves it in peace.
     """
 
-    scale = 1.0
-
     def __init__(self, random, unit, operand):
+        super(MonteCarlo, self).__init__()
         self.random = random
         self.unit = unit
         self.operand_unit = operand
-
-    def operand(self, value):
-        """A factor of a product, as it goes in: here its rounding is part of the product's error."""
-        return value
-
-    def half(self, value):
-        """A result that mixed precision has in the half type, beside products."""
-        return value
 
     def product(self, a, b, added=0.0):
         return self._disturbed(a.dot(b) + added, (a * a).dot(b * b), a.shape[1], self.operand_unit)

@@ -34,6 +34,8 @@ class RunningCell(object):
         self.preset = self.declared["presets"][options.preset]
         self.stop, self.noise, self.steps = "none", None, 0
         self.variant = ""
+        # The peak of the host's memory before copies for the proof were made.
+        self.host_peak_bytes = None
         self.loop = None  # the timing.Loop of a task that has steps
         self.device_peak_bytes = None  # at the end of the measured windows, of a task that has them
         self.group = parallel.Alone()
@@ -175,7 +177,7 @@ class RunningCell(object):
 
     def emit_memory(self, device_peak_bytes):
         """The host's memory of all processes together, and the device's of the fullest."""
-        peaks = self.group.gather((environment.host_peak_bytes(), device_peak_bytes))
+        peaks = self.group.gather((self.host_peak_bytes or environment.host_peak_bytes(), device_peak_bytes))
         device_peaks = [peak for _, peak in peaks if peak is not None]
         self.emit(
             "memory",
@@ -204,7 +206,7 @@ class RunningCell(object):
             short=short,
         )
 
-    def measure_windows(self, loop, per_window, step_seconds, before=lambda last: None):
+    def measure_windows(self, loop, per_window, step_seconds, before=lambda left: None):
         """Steady windows until the preset's noise is reached or its time is spent. before: as timing.Loop.until_quiet takes it."""
         seconds = self.preset["seconds"]
         self.emit_plan(seconds / (per_window * step_seconds), per_window, seconds, True)

@@ -252,6 +252,12 @@ class Specification(_Module):
     # tensor -> the name that all tensors of one kind share, where a network has many of a kind; None: it has not (bench.parity).
     alike = None
 
+    # named(x): tensor -> the rows that a batch selects by an index. The others have no gradient.
+    named = None
+
+    # True: the reference's gradient of a whole batch takes a tenth of a second, and the last step of a quick cell is held against it.
+    FOLLOWED = False
+
     # Further models of the arithmetic, of some precisions, as bench.parity.ROUNDINGS has those of every workload.
     ROUNDINGS = {}
 

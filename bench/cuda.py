@@ -11,7 +11,7 @@ from bench.errors import NoDevice, Unsupported
 _FAILED = -1
 
 
-# The CUDA driver's answers where it can open no GPU: the number, its name in cuda.h, and what mends it.
+# The CUDA driver's answers where it can open no GPU: the number, its name in cuda.h, and the remedy.
 _STATES = {
     100: (
         "CUDA_ERROR_NO_DEVICE",
@@ -49,7 +49,7 @@ def require_gpus(library, count, devices=1):
 
 
 def why_none():
-    """Why the CUDA driver opens no GPU in this process: its own number and name, and what mends it; None where it opens one."""
+    """Why the CUDA driver opens no GPU in this process: its own number and name, and the remedy; None where it opens one."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:

@@ -17,8 +17,8 @@ The case is that of the parity check with the workload's adjust_dropout: the las
 in the loss, which makes two more statements of "landing" exact: the last bias moves by the rate times a known gradient ("first step"), and
 no other layer has a gradient, and stays where it is, unless something shrinks it ("at rest").
 
-Masks change which gradient a step has, and not how many digits a number of it has. So one more statement of "landing", "digits", is about
-what each step adds, number by number: its digits show the type in which the gradient of that tensor was computed.
+What else no mask changes is in bench.digits: "digits" of "landing", and the quantity "exact". Of the share of zeros among
+the sums of activations, the mean and the deviation over the reference's runs are stored.
 """
 
 import collections
@@ -26,7 +26,7 @@ import math
 
 import numpy as np
 
-from bench import arithmetic, canonical, contract, mixed, parity, rules, sketches
+from bench import arithmetic, canonical, contract, digits, mixed, parity, rules, sketches
 
 # Of the reference, each with masks of its own. The deviation of a statistic is then known to 9 %.
 RUNS = 64
@@ -36,26 +36,17 @@ MARGIN = 6.0
 TOGETHER = "together"
 # Of the square of a distance and its expected value: where nothing is drawn, the logarithm is still a number.
 SMALLEST_RATIO = 1e-30
-# The sums that a large tensor is sketched to.
+# The sums that a large tensor is sketched to. The last layer's weights are fewer.
 BUCKETS = 8192
+# The key of what is stored of bench.digits' share of zeros.
+ZEROS = "zeros"
 # How far the first step of the last bias may be off: some roundings of float32, or a sum of 64 bfloat16 values whose partial sums are
 # rounded, too. The gradients of a class nearly cancel: in 2 000 random orders such a running sum errs by 0.048 in the square mean, by 0.085
-# at most, and by 0.008 where float32 sums. PyTorch's on an H200 errs by 0.022.
-FIRST_STEP, FIRST_STEP_IN_HALF = 1e-5, 0.09
-# A number at rest may err by one rounding of float32. A weight decay of 1e-4 at a rate of 0.01 moves it by 1e-6.
-AT_REST = 2.0**-24
-# The digits of bfloat16 and of float16. TensorFloat-32 has as many as float16.
-HALF_DIGITS = 8, 11
-# A number counts as one of a half type within this part of the half type's spacing. So twice this is the share that counts by chance.
-NEAR = 0.1
-# Only a number whose own error is within this part of the spacing is counted: a half type's number is then always near.
-TOLD = 0.05
-# Of the numbers of a half type all are near.
-SHARE_OF_HALF = 0.5
-# Of so few numbers chance brings the share to a half at MARGIN deviations: 64. A tensor with fewer is not looked at.
-FEWEST = int(round(2 * NEAR * (1 - 2 * NEAR) * (MARGIN / (SHARE_OF_HALF - 2 * NEAR)) ** 2))
-# The digits are looked at in about so many numbers of a tensor.
-DIGITS_OF = 2**15
+# at most, and by 0.008 where float32 sums. PyTorch's on an H200 errs by 0.022. A float16 has three bits more.
+FIRST_STEP, FIRST_STEP_IN_HALF = 1e-5, {"bfloat16": 0.09, "float16": 0.09 / 8}
+# How many numbers at rest may move: none. A gradient of zero moves nothing, in any type. A weight decay of 3e-6 at a rate of 0.01 is half
+# of a float32's last digit, and moves one number of a hundred.
+AT_REST = 0.5
 
 
 def case(workload):
@@ -122,9 +113,19 @@ def first_step(name):
 def make_reference(name):
     """The arrays to store, of RUNS runs of the reference: `with_chance`, the keys joined by "/", and "first step"."""
     momentum = contract.specification(name).optimizer().momentum
-    runs = [parts(movements(name, seed), momentum) for seed in range(RUNS)]
-    stored_runs = {"/".join(key): value for key, value in with_chance(runs).items()}
-    return dict(stored_runs, **{"first step": first_step(name)})
+    moved = [movements(name, seed) for seed in range(RUNS)]
+    stored_runs = {"/".join(key): value for key, value in with_chance([parts(run, momentum) for run in moved]).items()}
+    shares = [zeros(name, run[0][last_layer(contract.specification(name))[0]]) for run in moved]
+    more = {"first step": first_step(name), ZEROS: np.array([np.mean(shares), np.std(shares, ddof=1)])}
+    return dict(stored_runs, **more)
+
+
+def zeros(name, moved):
+    """bench.digits' share of zeros, of what the first step added to the last layer's weights, flat."""
+    workload = contract.specification(name)
+    shape = workload.PARAMETERS[-2].shape
+    sums = digits.activation_sums(workload.optimizer(), moved.reshape(shape), workload.BATCH)[0]
+    return digits.share_of_zeros(sums)
 
 
 def with_chance(runs):
@@ -174,7 +175,7 @@ def statistics(run, stored_runs):
 
 
 def stored(name):
-    """The stored result of `with_chance` for a workload's reference, and ("first step",)."""
+    """The stored result of `with_chance` for a workload's reference, ("first step",) and (ZEROS,)."""
     with np.load(rules.dropout_path(name)) as file:
         return {tuple(key.split("/")): file[key] for key in file.files}
 
@@ -184,8 +185,8 @@ def check(name, training, precision, devices=1):
     workload, known = contract.specification(name), stored(name)
     parameters, batches = case(workload)
     training.load(parameters)
-    moved, checked, by_tensor, places = [], [], sketches_of(parameters), telling(parameters)
-    samples = [sample(parameters, places)]
+    moved, checked, by_tensor, weights = [], [], sketches_of(parameters), last_layer(workload)[0]
+    trail = Trail(parameters, weights)
     for batch in batches:
         parity.take_steps(workload, training, devices, [batch], (None,))
         # The next step may write into the memory that was read.
@@ -193,16 +194,51 @@ def check(name, training, precision, devices=1):
         movement = sketches.movement(parameters, after)
         checked = checked or _of_the_first_step(workload, precision, movement, known["first step",])
         moved.append(sketched(by_tensor, movement))
-        samples.append(sample(after, places))
+        trail.add(after)
     if not mixed.half(precision):
-        checked.append(digits(workload.optimizer(), samples))
+        checked += _in_digits(name, trail, known[ZEROS,])
     return checked + results(parts(moved, workload.optimizer().momentum), known)
+
+
+class Trail(object):
+    """Of the parameters before some steps and after each: the numbers whose digits are looked at, and the last layer's weights."""
+
+    def __init__(self, parameters, weights):
+        self.places, self.name, self.samples, self.weights = digits.telling(parameters), weights, [], []
+        self.add(parameters)
+
+    def add(self, parameters):
+        self.samples.append(digits.sample(parameters, self.places))
+        self.weights.append(np.array(parameters[self.name], dtype=np.float64))
+
+    def results(self, optimizer, end=""):
+        """The tensor with the fewest digits; of steps from rest the silent units, too: a list of parity.Result."""
+        shares = digits.digits(optimizer, self.samples, from_rest=not end)
+        most = max(shares, key=shares.get)
+        fewest = parity.exact(most, end + ", digits", shares[most])
+        # In a trained network the gradients of many units are a hundredth of the momentum: they look silent, and are not.
+        if end:
+            return [fewest]
+        pushed = max(digits.pushed(optimizer, self.weights[at : at + 3]) for at in range(len(self.weights) - 2))
+        return [fewest._replace(quantity="landing"), parity.exact(self.name, ", silent units", pushed)]
+
+
+def _in_digits(name, trail, stored_zeros):
+    """The statements of bench.digits about the three steps: a list of parity.Result."""
+    optimizer, (mean, deviation) = contract.specification(name).optimizer(), stored_zeros
+    first = trail.weights[1] - trail.weights[0]
+    sums, errors = digits.activation_sums(optimizer, first, contract.specification(name).BATCH)
+    share = max(digits.share_of_half(sums.ravel(), errors.ravel(), count) for count in digits.HALF_DIGITS)
+    return trail.results(optimizer) + [
+        parity.exact(trail.name, ", activations", share),
+        _result("exact", trail.name + ", zeros", abs(digits.share_of_zeros(sums) - mean), MARGIN * deviation),
+    ]
 
 
 def _of_the_first_step(workload, precision, moved, expected):
     """The two exact statements about the first step: a list of parity.Result."""
     weights, bias = last_layer(workload)
-    bound = FIRST_STEP_IN_HALF if mixed.half(precision) else FIRST_STEP
+    bound = FIRST_STEP_IN_HALF.get(mixed.half(precision), FIRST_STEP)
     checked = [_result("landing", bias + ", first step", parity.relative_error(moved[bias].piece(), expected), bound)]
     stirred = {tensor: _stirred(moved[tensor]) for tensor in moved if tensor not in (weights, bias)}
     most = max(stirred, key=stirred.get)
@@ -210,63 +246,8 @@ def _of_the_first_step(workload, precision, moved, expected):
 
 
 def _stirred(moved):
-    """The norm of a movement, relative to what was moved."""
-    return 0.0 if np.array_equal(*moved) else parity.relative_norm(moved.piece(), moved.before)
-
-
-def telling(parameters):
-    """tensor -> the flat places of the numbers whose digits are looked at: in a large tensor those near zero, which are rounded least."""
-    places = {}
-    for tensor, value in parameters.items():
-        sizes = np.abs(np.ravel(value))
-        places[tensor] = np.flatnonzero(sizes <= sizes.max() * min(1.0, DIGITS_OF / float(sizes.size)))
-    return places
-
-
-def sample(parameters, places):
-    """tensor -> a copy, in float64, of the numbers at some flat places."""
-    return {tensor: np.ravel(parameters[tensor])[at].astype(np.float64) for tensor, at in places.items()}
-
-
-def digits(optimizer, samples):
-    """The parity.Result of the tensor whose gradients look most like numbers of a half type, of all steps together.
-
-    samples: the `sample` before the first step and after each. Whatever the masks, what a step adds is the rate times a gradient.
-    """
-    shares = {}
-    for tensor in samples[0]:
-        steps = [[one[tensor] for one in samples[max(0, last - 2) : last + 1]] for last in range(1, len(samples))]
-        values, errors = (np.concatenate(of) for of in zip(*(gradient(optimizer, places) for places in steps)))
-        shares[tensor] = max(share_of_half(values, errors, count) for count in HALF_DIGITS)
-    most = max(shares, key=shares.get)
-    return _result("landing", most + ", digits", shares[most], SHARE_OF_HALF)
-
-
-def gradient(optimizer, places):
-    """(the gradient of a step, how far off each of its numbers may be), from a tensor before the last step, before this one, and after it.
-
-    A tensor that makes its first step has no place before the last one. Each place was rounded to float32 once; so were the velocity and
-    its product with the rate.
-    """
-    rate, momentum, unit = optimizer.rate, optimizer.momentum, 2.0**-24
-    before, after = places[-2:]
-    steps, rounded = np.abs(after - before), np.abs(after)
-    value = before - after
-    if len(places) > 2:
-        value = value - momentum * (places[0] - before)
-        steps = steps + momentum * np.abs(before - places[0])
-        rounded = rounded + momentum * np.abs(before)
-    return value / rate, unit * (rounded + 4.0 * steps) / rate
-
-
-def share_of_half(values, errors, count):
-    """The share of the numbers that have no more than `count` digits, of those that are known well enough; 0 where these are few."""
-    spacing = 2.0 ** (np.frexp(values)[1] - count)
-    told = (values != 0) & (errors <= TOLD * spacing)
-    if np.count_nonzero(told) < FEWEST:
-        return 0.0
-    places = values[told] / spacing[told]
-    return float(np.mean(np.abs(places - np.round(places)) < NEAR))
+    """How many numbers of a Moved are not what they were."""
+    return float(np.count_nonzero(moved.after != moved.before))
 
 
 def results(run, stored_runs):

@@ -14,7 +14,7 @@ class Unsupported(BenchError):
 
 
 class NoDevice(BenchError):
-    """CUDA can open no GPU in this process: the state of a machine, which can be mended, and no property of the framework."""
+    """CUDA can open no GPU in this process: the state of a machine, which has a remedy, and no property of the framework."""
 
     kind = "no-device"
 

@@ -14,9 +14,15 @@ import time
 WINDOW_SECONDS = 0.25
 LEAST_WINDOWS = 3
 MOST_WINDOWS = 2000
+_UNIX_AT_ZERO = time.time() - time.monotonic()
 
 
-def windows(call, synchronize, until, clock=time.time):
+def unix_now():
+    """The wall clock, as it was set when this process began: no window is shorter because somebody sets it."""
+    return _UNIX_AT_ZERO + time.monotonic()
+
+
+def windows(call, synchronize, until, clock=unix_now):
     """[(its end on the clock, runs a second)] of windows of runs until a moment, at least LEAST_WINDOWS."""
     call()
     synchronize()
@@ -39,7 +45,7 @@ def hot(done, since):
     return later[1:] if len(later) > LEAST_WINDOWS else done[-LEAST_WINDOWS:]
 
 
-def measure(loads, synchronize, seconds, start, clock=time.time):
+def measure(loads, synchronize, seconds, start, clock=unix_now):
     """The rates of each of the loads, which are (name, unit, work of a run, what is called before, a run)."""
     if start:
         loads[0][3]()

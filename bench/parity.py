@@ -38,6 +38,9 @@ DECAY_BOUND = 0.2
 # optimiser. Two show the rate, the momentum and a skipped step, of every parameter. The third step is in the check of the measured
 # adapter.
 FIRST_STEPS = 2
+# Numbers between which a network chooses are further apart in the canonical case than this many errors of either. Rounding moves none of
+# its choices then, in any right adapter.
+SETTLED = 100.0
 # A specification may accept two values of a tensor. The second one's name ends so, and an adapter must have either.
 EITHER = ".biased"
 
@@ -138,33 +141,46 @@ def relative_norm(difference, b):
 def make_reference(name, variant="", devices=1):
     """The stored reference as a dict of arrays: "value/<quantity>/<tensor>" and "bound/<precision>/<quantity>/<tensor>"."""
     workload = contract.specification(name)
-    parts = parts_of(workload, devices)
-    exact = quantities(workload, arithmetic.Exact(), variant, parts)
+    parts, rounding = parts_of(workload, devices), arithmetic.Exact()
+    exact = quantities(workload, rounding, variant, parts)
     stored = {
         "value/%s/%s" % key: sketch(key[1].replace(EITHER, ""), value, workload.BUCKETS) for key, value in exact.items()
     }
     for precision in sorted(set(ROUNDINGS).intersection(rules.workload_declaration(name)["precisions"])):
-        bounds = bounds_of(workload, precision, exact, variant, parts, workload.MOST_RUNS or RUNS)
+        runs = workload.MOST_RUNS or RUNS
+        bounds = bounds_of(workload, precision, exact, variant, parts, runs, rounding.choices)
         stored.update(("bound/%s/%s/%s" % ((precision,) + key), np.array(bound)) for key, bound in bounds.items())
     return stored
 
 
-def bounds_of(workload, precision, exact, variant="", parts=1, most_runs=RUNS):
+def bounds_of(workload, precision, exact, variant="", parts=1, most_runs=RUNS, choices=()):
     """(quantity, tensor) -> the largest relative error that is allowed; `exact` are the `quantities` without rounding.
 
-    most_runs: of each model. Fewer make bounds that are at most as large.
+    most_runs: of each model. Fewer make bounds that are at most as large. choices: those of the rounding that made `exact`. Raises
+    ValueError where one of them is not SETTLED.
     """
     # Results are stored in float32, so no error is smaller than its unit.
     bounds = dict.fromkeys(exact, MARGIN * 2.0**-24)
     for margin, runs, rounding in ROUNDINGS[precision] + workload.ROUNDINGS.get(precision, []):
         for run in range(min(runs, most_runs)):
-            disturbed = quantities(workload, rounding(np.random.RandomState(run)), variant, parts)
+            model = rounding(np.random.RandomState(run))
+            disturbed = quantities(workload, model, variant, parts)
+            refuse_close_choices(precision, choices, model.choices)
             for key, value in disturbed.items():
                 most = MOST_OF_MOVEMENT if key[0] in ("movement", "parameter") else float("inf")
                 bounds[key] = min(most, max(bounds[key], margin * relative_error(value, exact[key])))
     if precision in rules.MIXED and workload.ERRS_ALIKE:
         bounds["loss", "loss"] = max(bounds["loss", "loss"], of_the_loss(workload, exact, bounds, variant))
     return pooled(workload, bounds)
+
+
+def refuse_close_choices(precision, exact, disturbed):
+    """Raises ValueError where numbers between which the network chooses are nearer to each other than SETTLED times their errors."""
+    for (numbers, gap), (others, _) in zip(exact, disturbed):
+        settled = gap.min() / np.abs(others - numbers).max()
+        if settled < SETTLED:
+            message = "a choice of the canonical case is settled by %.2g errors of %s only; it must be %g"
+            raise ValueError(message % (settled, precision, SETTLED))
 
 
 def of_the_loss(workload, exact, bounds, variant):
@@ -276,9 +292,9 @@ def check_first_steps(name, training, precision, devices=1):
 
 
 def _hold_steps(name, training, precision, devices, quantity, steps=None):
-    after, moved = movements(name, training, devices, steps)
-    first = quantity == "movement"
     results = []
+    after, moved = movements(name, training, devices, steps, results)
+    first = quantity == "movement"
     with np.load(
         first_steps_path(name) if first else reference_path(name, variant_of(training, name), devices)
     ) as stored:
@@ -288,15 +304,20 @@ def _hold_steps(name, training, precision, devices, quantity, steps=None):
     return results
 
 
-def movements(name, training, devices=1, steps=None):
+def movements(name, training, devices=1, steps=None, resting=None):
     """All steps on the canonical batches, or the first few, from canonical parameters.
 
-    Returns (tensor -> its values after them, tensor -> its Moved).
+    Returns (tensor -> its values after them, tensor -> its Moved). To `resting` is added how many numbers moved, before the last step, of
+    the rows that no batch had named: a list of Result.
     """
     workload = contract.specification(name)
     parameters, batches = canonical.parity_case(workload, variant_of(training, name))
     training.load(parameters)
-    take_steps(workload, training, devices, batches[:steps], workload.PARITY_RATES)
+    first, last = (batches[:steps][:-1], batches[:steps][-1:]) if workload.named else (batches[:steps], [])
+    take_steps(workload, training, devices, first, workload.PARITY_RATES)
+    if last:
+        resting += _at_rest(workload, parameters, training.read(), first)
+        take_steps(workload, training, devices, last, workload.PARITY_RATES[len(first) :])
     training.share_statistics()
     after = training.read()
     compared = ((tensor, value) for tensor, value in parameters.items() if tensor not in workload.SYMMETRIC)
@@ -355,6 +376,27 @@ def _in_float32(result, value):
         float16 = np.mean(value.astype("float16").astype("float32") == value)
     bfloat16 = np.mean(value.view("uint32") & 0xFFFF == 0)
     return result._replace(error=float("inf"), passed=False) if max(float16, bfloat16) > 0.5 else result
+
+
+def _at_rest(workload, parameters, now, batches):
+    """A Result of each tensor with rows that an index selects: in rows that these batches did not name no bit changes.
+
+    Their gradients and moments are zero, and so is what Adam makes of them. A weight decay of 1e-4 at a rate of 0.001 is twice the last
+    digit.
+    """
+    results, named = [], [workload.named(x) for x, _ in batches]
+    for tensor in named[0]:
+        resting = np.setdiff1d(np.arange(len(parameters[tensor])), np.concatenate([rows[tensor] for rows in named]))
+        moved = np.count_nonzero(np.asarray(now[tensor])[resting] != parameters[tensor][resting])
+        results.append(exact(tensor, ", rows at rest", moved))
+    return results
+
+
+def exact(tensor, end, error):
+    """The Result of one of rules.EXACT."""
+    bound = rules.EXACT[end[end.rindex(",") :]]
+    error = float(error) if np.isfinite(error) else float("inf")
+    return Result("exact", tensor + end, error, bound, error <= bound)
 
 
 def check_prediction(name, training, precision, devices=1):

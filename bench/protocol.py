@@ -39,6 +39,7 @@ QUANTITIES = (
     "learning",
     "items",
     "evaluated",
+    "exact",
     "features",
     "operation",
 )

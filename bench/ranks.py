@@ -56,12 +56,13 @@ class Rank(object):
         for line in self.process.stdout:
             event = _event(line)
             if event.get("event") == "error":
-                self.blame(event, time.time())
+                self.blame(event, time.monotonic())
             elif event.get("event") == "end":
                 self.end = line
-            elif self.number == 0:
+            # A process that is killed leaves half a line, and what follows would stand in it.
+            elif self.number == 0 and line.endswith(b"\n"):
                 self._hand_on(line)
-        self.complained = self.complained or time.time()
+        self.complained = self.complained or time.monotonic()
 
     def blame(self, event, moment):
         """It emitted an `error`. The first one counts."""
@@ -180,10 +181,10 @@ def _wait(ranks):
     while any(rank.process.poll() is None for rank in ranks):
         over = [rank for rank in ranks if rank.process.poll() is not None]
         if limit is None and over:
-            limit = time.time() + (GRACE_SECONDS if any(rank.failed() for rank in over) else LAST_SECONDS)
+            limit = time.monotonic() + (GRACE_SECONDS if any(rank.failed() for rank in over) else LAST_SECONDS)
         elif limit is not None and any(rank.failed() for rank in over):
-            limit = min(limit, time.time() + GRACE_SECONDS)
-        if limit is not None and time.time() > limit:
+            limit = min(limit, time.monotonic() + GRACE_SECONDS)
+        if limit is not None and time.monotonic() > limit:
             break
         time.sleep(_POLL_SECONDS)
     left = [rank for rank in ranks if rank.process.poll() is None]
@@ -230,7 +231,10 @@ def _how_it_ended(rank):
     if rank.stopped:
         return "it had not ended %d s after the others, and was ended" % LAST_SECONDS
     code = rank.process.returncode
-    return "it was ended by signal %d" % -code if code < 0 else "it ended with exit code %d and no error" % code
+    if code < 0:
+        names = {number.value: number.name for number in signal.Signals}
+        return "it was ended by signal %d (%s)" % (-code, names.get(-code, "no name"))
+    return "it ended with exit code %d and no error" % code
 
 
 def _event(line):

@@ -244,14 +244,66 @@ def gelu_gradient(dy, cache, rounding):
     return rounding.half(rounding.elementwise(dy * 0.5 * (1.0 + tanh + x * (1.0 - tanh * tanh) * slope)))
 
 
+def rms_norm(x, scale, epsilon, rounding):
+    """Each row by the root of its mean square (Zhang and Sennrich 2019). x (N, C), scale (C,) -> (y, cache)."""
+    square = rounding.sum(x * x, (1,)) / x.shape[1]
+    inverse = rounding.elementwise(1.0 / np.sqrt(square + epsilon))[:, None]
+    normal = rounding.elementwise(x * inverse)
+    return rounding.elementwise(normal * scale), (normal, inverse, scale)
+
+
+def rms_norm_gradient(dy, cache, rounding):
+    """Gradients (dx, dscale)."""
+    normal, inverse, scale = cache
+    d = dy * scale
+    through = normal * rounding.sum(d * normal, (1,))[:, None] / dy.shape[1]
+    return rounding.elementwise(inverse * (d - through)), rounding.sum(dy * normal, (0,))
+
+
+def rotation(length, size, base, rounding):
+    """(cosine, sine) (length, size / 2) of the angles t base^(-2 i / size), i < size / 2 (Su et al. 2021).
+
+    A float32 angle is rounded like any number, and the largest has many radians: so a table of float32 is off by 1e-5.
+    """
+    frequencies = rounding.elementwise(float(base) ** (-np.arange(0, size, 2) / float(size)))
+    angles = rounding.elementwise(np.arange(length)[:, None] * frequencies)
+    return rounding.elementwise(np.cos(angles)), rounding.elementwise(np.sin(angles))
+
+
+def rotate(x, cosine, sine, rounding):
+    """Number i of each row (T, size) and number i + size / 2 as a pair, turned by the position's angle i. -sine turns back."""
+    half = x.shape[1] // 2
+    a, b = x[:, :half], x[:, half:]
+    return rounding.elementwise(np.concatenate([a * cosine - b * sine, a * sine + b * cosine], axis=1))
+
+
+def swiglu(gate, up, rounding):
+    """silu(gate) up, silu(x) = x sigmoid(x) (Shazeer 2020): (y, cache)."""
+    slope = sigmoid(gate)
+    silu = rounding.half(rounding.elementwise(gate * slope))
+    return rounding.half(rounding.elementwise(silu * up)), (gate, up, slope, silu)
+
+
+def swiglu_gradient(dy, cache, rounding):
+    """Gradients (dgate, dup)."""
+    gate, up, slope, silu = cache
+    dgate = dy * up * slope * (1.0 + gate * (1.0 - slope))
+    return rounding.half(rounding.elementwise(dgate)), rounding.half(rounding.elementwise(dy * silu))
+
+
+def softmax(x, rounding):
+    """Of each row of x (N, C)."""
+    weights = np.exp(x - x.max(axis=1, keepdims=True))
+    return rounding.elementwise(weights / rounding.sum(weights, (1,))[:, None])
+
+
 def causal_attention(q, k, v, rounding):
     """softmax(q k' / sqrt(D)) v, each position over itself and those before it. q, k, v (T, D) of one head -> (T, D)."""
     q, k, v = (rounding.operand(factor) for factor in (q, k, v))
     factor = 1.0 / float(np.sqrt(q.shape[1]))
     scores = rounding.product(q, k.T) * factor
     scores[np.triu_indices(len(q), 1)] = -np.inf
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    weights = rounding.elementwise(weights / rounding.sum(weights, (1,))[:, None])
+    weights = softmax(scores, rounding)
     return rounding.product(rounding.operand(weights), v), (q, k, v, weights, factor)
 
 

@@ -112,6 +112,13 @@ class Loop(object):
         self.taken, self.last = self.taken + steps, (x, y)
         return begin, seconds, handle
 
+    def further(self):
+        """Take one more step after the last window, and wait for the device. It counts, and has no sample."""
+        self.last = next(self._batches)
+        self._step(*self.last)
+        self._synchronize()
+        self.taken, self.steps = self.taken + 1, self.steps + 1
+
     def unmeasured(self, steps):
         """Run steps that are not recorded, and wait for the device."""
         for _ in range(steps):
@@ -154,16 +161,18 @@ class Loop(object):
                 if last > before * (1.0 - WARMUP_GAIN):
                     return last
 
-    def until_quiet(self, steps_per_window, least_windows, wanted_noise, limit_seconds, before=lambda last: None):
+    def until_quiet(self, steps_per_window, least_windows, wanted_noise, limit_seconds, before=lambda left: None):
         """Steady windows until the noise is reached (not before least_windows) or the time is spent.
 
-        before(last): called before each window, outside the clock; whether this window will probably spend the time.
+        before(left): called before each window, outside the clock; how many windows are probably left, with this one.
         Returns (why it stopped: "noise" or "time", the noise reached or None).
         """
         times = []
         begin, spent = self._clock(), 0.0
         while True:
-            before(spent + WINDOWS_DIFFER * self._expected(steps_per_window) >= limit_seconds)
+            expected = self._expected(steps_per_window)
+            over = limit_seconds - spent - WINDOWS_DIFFER * expected
+            before(1 + math.ceil(max(0.0, over) / expected) if expected else math.inf)
             times.append(self.window("steady", steps_per_window))
             reached = noise(times)
             if len(times) >= least_windows and reached is not None and reached <= wanted_noise:

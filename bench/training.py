@@ -6,7 +6,22 @@ import math
 
 import numpy as np
 
-from bench import auc, canonical, data, items, learning, mixed, parallel, parity, proof, rules, timing, weights
+from bench import (
+    auc,
+    canonical,
+    data,
+    environment,
+    items,
+    last_steps,
+    learning,
+    mixed,
+    parallel,
+    parity,
+    proof,
+    rules,
+    timing,
+    weights,
+)
 from bench.cell import RunningCell
 from bench.data import chestxray, png
 from bench.errors import Unsupported
@@ -28,8 +43,8 @@ class TrainingCell(RunningCell):
         self.losses = {}  # steps so far -> loss, at the end of each window
         # Of the canonical batch, of the parameters whose weight decay is checked, for the phase "proof".
         self.gradients = {}
-        # All numbers of the parameters as they were before the last window; None where that is not known.
-        self.before_last = None
+        # [(batches taken, a copy of all parameters)] before the last windows, as far as these are known.
+        self.copies = []
         # The logits of the first held-out batch, of the first evaluation and of the last one.
         self.evaluations = []
         # [(logits, labels)] of each batch of the last evaluation of the test part.
@@ -113,13 +128,14 @@ class TrainingCell(RunningCell):
         # A framework may leave out what has no gradient: it computes the same.
         for tensor in self.workload.SYMMETRIC:
             del loaded[tensor]
-        results = proof.trained(adapter, loaded, self.steps, self.before_last)
+        before_last = self.copies[-1][1] if self.copies else None
+        results = proof.trained(adapter, loaded, self.steps, before_last)
         if all(result.quantity != "updates" for result in results):
             reason = "%s's optimiser of this workload keeps no count of its steps" % o.framework
             self.emit("left-out", what=rules.COUNT_OF_UPDATES, reason=reason)
         results += self.took(adapter)
         whole = self.group.whole(adapter)
-        if self.before_last is None:
+        if before_last is None:
             results.append(proof.goes_on(o.workload, whole, o.devices))
         more = proof.computes(o.workload, whole, o.precision, o.devices, self.gradients or None, self.evaluations)
         return results + self.learned() + more
@@ -130,11 +146,32 @@ class TrainingCell(RunningCell):
             return []
         trained = items.check(self.feed, adapter, self.loop, self.order, self.batch)
         o, seen = self.options, self.evaluated
+        if self.followed():
+            copies = [copy for _, copy in self.copies] + [proof.numbers(adapter)]
+            batch = items.of_step(self.feed, self.order, self.batch, self.loop.taken - 1)
+            trained += last_steps.check(o.workload, copies, batch[0], batch[1], self.loop.steps, self.variant)
         return trained + items.evaluated(o.workload, self.feed, adapter, o.precision, self.batch, seen)
 
-    def keep_before_last(self, training, last):
-        """Keep the numbers before the last window: its movement spares the check of the measured adapter a step."""
-        self.before_last = proof.numbers(training) if last else None
+    def followed(self):
+        """True if the last steps are held."""
+        return not self.preset["epochs"] and not last_steps.reason(self.options, self.workload)
+
+    def keep(self, training, loop, left):
+        """Keep the parameters before the last windows; left: how many windows are probably left."""
+        count = last_steps.STEPS if self.followed() else 1
+        if left <= count:
+            self.host_peak_bytes = self.host_peak_bytes or environment.host_peak_bytes()
+        self.copies = (self.copies + [(loop.taken, proof.numbers(training))])[-count:] if left <= count else []
+
+    def end_in_single_steps(self, training, loop):
+        """Take further steps where the last windows were not one step each, or not known to be the last."""
+        if [loop.taken - taken for taken, _ in self.copies] == list(range(last_steps.STEPS, 0, -1)):
+            return
+        self.host_peak_bytes = self.host_peak_bytes or environment.host_peak_bytes()
+        self.copies = []
+        for _ in range(last_steps.STEPS):
+            self.copies.append((loop.taken, proof.numbers(training)))
+            loop.further()
 
     def learned(self):
         """Check that the reported losses are the network's: a list of parity.Result."""
@@ -185,8 +222,9 @@ class TrainingCell(RunningCell):
             if self.preset["epochs"]:
                 self.train_epochs(training, feed, loop, feed.train_items // self.batch, per_window, step_seconds)
             else:
-                before = functools.partial(self.keep_before_last, training)
-                self.measure_windows(loop, per_window, step_seconds, before)
+                self.measure_windows(loop, per_window, step_seconds, functools.partial(self.keep, training, loop))
+                if self.followed():
+                    self.end_in_single_steps(training, loop)
         self.device_peak_bytes = framework.device_peak_bytes()
         self.steps, self.loop = loop.steps, loop
         if not self.preset["epochs"]:

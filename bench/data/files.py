@@ -6,6 +6,7 @@ A folder's files are accepted in one of three ways:
 - OWN: `SHA256SUMS` beside them (the format of sha256sum) lists them: a site's own selection, and every result says so.
 """
 
+import errno
 import hashlib
 import io
 import json
@@ -21,6 +22,13 @@ SUMS = "SHA256SUMS"
 _BLOCK = 1 << 20
 
 
+def opened(path):
+    """A file, open to be read. Raises IOError for a pipe or a device, which a reader may wait for without end."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise IOError(errno.EINVAL, "it is no file", path)
+    return open(path, "rb")
+
+
 def checksum(path, algorithm):
     """Hexadecimal digest of a file ("md5" | "sha256"). MD5 is an identity here, not a protection."""
     try:
@@ -28,7 +36,7 @@ def checksum(path, algorithm):
     except TypeError:  # Python < 3.9 does not know the argument
         digest = hashlib.new(algorithm)
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             for block in iter(lambda: file.read(_BLOCK), b""):
                 digest.update(block)
     except (IOError, OSError) as error:
@@ -38,7 +46,7 @@ def checksum(path, algorithm):
 
 def read_bytes(path):
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             return file.read()
     except (IOError, OSError) as error:
         raise DataError("%s cannot be read (%s): make it readable, or name another folder" % (path, error.strerror))
@@ -89,8 +97,8 @@ def _check(folder, names, sums, algorithm, expected, fix="make the files or that
 
 def _marker_sums(path):
     try:
-        with io.open(path, encoding="utf-8") as file:
-            sums = json.load(file)["files"]
+        with opened(path) as file:
+            sums = json.loads(file.read().decode("utf-8"))["files"]
         return {str(name): str(value) for name, value in sums.items()}
     except (IOError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError("%s is damaged (%s): remove its folder, and it is generated again" % (path, error))

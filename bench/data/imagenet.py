@@ -163,7 +163,7 @@ def read_shard(path):
         return DataError("%s: %s %s; make the shard again" % (path, member[:80], message))
 
     try:
-        with tarfile.open(path, "r:") as tar:
+        with files.opened(path) as file, tarfile.open(path, "r:", file) as tar:
             for member in iter(tar.next, None):
                 tar.members = []  # it would keep them all
                 key, suffix = os.path.splitext(member.name)
@@ -195,7 +195,7 @@ def read_picture(picture):
     """uint8 (256, 256, 3) of a picture. Raises DataError."""
     path, offset, size = picture
     try:
-        with open(path, "rb") as file:
+        with files.opened(path) as file:
             file.seek(offset or 0)
             content = file.read(MOST_BYTES + 1 if size is None else size)
     except (IOError, OSError) as error:

@@ -111,7 +111,7 @@ def _pair(images_path, labels_path):
 def read_idx(path, dimensions):
     """The unsigned bytes of an IDX file, an array of `dimensions` dimensions. Raises DataError, naming the file and the fix."""
     try:
-        with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
+        with files.opened(path) as raw, gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw as file:
             head = file.read(4 + 4 * dimensions)
             if len(head) < 4 + 4 * dimensions:
                 raise DataError("%s ends within its head, after %d bytes: download it again" % (path, len(head)))
