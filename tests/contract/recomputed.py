@@ -20,6 +20,8 @@ from bench import contract
 from bench.parity import sketch
 
 WRITTEN = {**written.WRITTEN, **of_gpt.GPT}
+# They have a function for their evaluation.
+OF_BYTES = ("gpt-bytes", "llama-bytes", "moe-bytes")
 
 
 def in_float64(array):
@@ -61,7 +63,7 @@ def training(workload, variant, parts):
         if step == 1 and workload is written.WRITTEN["cnn-cifar10"]:
             values.update((("movement", name), value - start[name]) for name, value in p.items())
     values.update((("parameter", name), value - start[plain(name)]) for name, value in p.items())
-    if workload is WRITTEN["gpt-bytes"]:  # it has a function for its evaluation
+    if any(workload is WRITTEN[name] for name in OF_BYTES):
         values["prediction", "logits"] = values["logits", "logits"]
     return {key: value for key, value in values.items() if not key[1].endswith(workload.symmetric)}
 

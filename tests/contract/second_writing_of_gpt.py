@@ -1,4 +1,4 @@
-"""The workloads of GPT-2's network, written a second time as second_writing.py has the others."""
+"""The workloads of GPT-2's and LLaMA's networks, written a second time as second_writing.py has the others."""
 
 import math
 
@@ -52,6 +52,96 @@ def gpt(layers, heads):
     return network
 
 
+def llama_parameters(layers, width, shared, hidden, experts=0):
+    def dense(name, units, outputs):
+        return written.weight(name, (outputs, units), units, outputs)
+
+    listed = [dense("wte", width, 256)]
+    for block in range(layers):
+        h = f"h{block}."
+        listed += [written.vector(h + "n1", width, "scale"), dense(h + "q", width, width)]
+        listed += [dense(h + "k", width, shared), dense(h + "v", width, shared), dense(h + "o", width, width)]
+        listed.append(written.vector(h + "n2", width, "scale"))
+        listed += [dense(h + "router", width, experts)] if experts else []
+        for e in [f"{h}e{expert}." for expert in range(experts)] or [h]:
+            listed += [
+                dense(e + "gate", width, hidden),
+                dense(e + "up", width, hidden),
+                dense(e + "down", hidden, width),
+            ]
+    return [*listed, written.vector("nf", width, "scale"), dense("head", width, 256)]
+
+
+def llama(layers, heads, experts=0):
+    """LLaMA's network: its function of (parameters, ids, ops). With experts each computes all positions, times 0 where it is not chosen.
+
+    The logits have the term of the loss that spreads the work as their attribute `spread`.
+    """
+
+    def norm(h, scale):
+        return h / (h.square().mean(-1, keepdim=True) + 1e-5).sqrt() * scale
+
+    def turned(a):
+        """Numbers i and i + half of each head as a complex number, times exp(i t 10000^(-i / half)). a (N, T, heads, D)."""
+        half = a.shape[-1] // 2
+        exponents = torch.arange(half, dtype=torch.float64) / half
+        angles = torch.arange(a.shape[1], dtype=torch.float64)[:, None] / 10000**exponents
+        product = torch.complex(a[..., :half], a[..., half:]) * torch.polar(torch.ones_like(angles), angles)[:, None]
+        return torch.cat([product.real, product.imag], -1)
+
+    def network(p, x, ops):
+        h, spread = p["wte"][x], 0.0
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+
+        def fed(a, name):
+            gate, up = ops.linear(a, p[name + "gate"], None), ops.linear(a, p[name + "up"], None)
+            return ops.linear(gate * ops.sigmoid(gate) * up, p[name + "down"], None)
+
+        for block in range(layers):
+            name = f"h{block}."
+            a = norm(h, p[name + "n1"])
+            q, k, v = (ops.linear(a, p[name + part], None).unflatten(-1, (-1, 64)) for part in "qkv")
+            q, k = turned(q), turned(k)
+            k, v = (torch.stack([part] * (heads // k.shape[2]), 3).flatten(2, 3) for part in (k, v))
+            scores = torch.einsum("nqhd,nkhd->nhqk", q, k) / 8
+            weights = scores.masked_fill(later, -math.inf).softmax(-1)
+            h = h + ops.linear(torch.einsum("nhqk,nkhd->nqhd", weights, v).flatten(2), p[name + "o"], None)
+            a = norm(h, p[name + "n2"])
+            if not experts:
+                h = h + fed(a, name)
+                continue
+            numbers = ops.linear(a, p[name + "router"], None)
+            chosen = numbers >= numbers.topk(2).values[..., -1:]
+            gate = numbers.masked_fill(~chosen, -math.inf).softmax(-1)
+            h = h + sum(gate[..., e, None] * fed(a, f"{name}e{e}.") for e in range(experts))
+            share = chosen.double().mean((0, 1)) / 2
+            spread = spread + 0.01 * experts * (share * numbers.softmax(-1).mean((0, 1))).sum()
+        logits = ops.linear(norm(h, p["nf"]), p["head"], None)
+        logits.spread = spread
+        return logits
+
+    return network
+
+
+def llama_loss(logits, y):
+    return next_token_loss(logits, y) + logits.spread
+
+
+def sent_by_byte(parameters, batches):
+    """The first four numbers of byte b are 2 for both experts of its pair and -2 for the others; the pair goes by b mod 12."""
+    pairs = [(0, 1)] * 7 + [(0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    for byte, vector in enumerate(parameters["wte"]):
+        vector[:4] = [2.0 if expert in pairs[byte % 12] else -2.0 for expert in range(4)]
+    for name, value in parameters.items():
+        if name.endswith((".o", ".down")):
+            value[:4] *= np.float32(0.02)
+        if name.endswith(".n2"):
+            value[:4] = 1
+        if name.endswith(".router"):
+            value *= np.float32(0.1)
+            value[range(4), range(4)] += np.float32(2)
+
+
 def next_token_loss(logits, y):
     return F.cross_entropy(logits.flatten(0, 1), y.flatten())
 
@@ -85,5 +175,22 @@ GPT = {
         lambda: written.Adam(0.95, 0.1),
         (0.0006,) * 3,
         next_token_loss,
+    ),
+    "llama-bytes": written.Written(
+        lambda: llama_parameters(6, 384, 128, 1024),
+        gpt_bytes_batch,
+        llama(6, 6),
+        lambda: written.Adam(0.99),
+        (0.001,) * 3,
+        llama_loss,
+    ),
+    "moe-bytes": written.Written(
+        lambda: llama_parameters(6, 384, 128, 512, 4),
+        gpt_bytes_batch,
+        llama(6, 6, 4),
+        lambda: written.Adam(0.99),
+        (0.001,) * 3,
+        llama_loss,
+        adjusted=sent_by_byte,
     ),
 }

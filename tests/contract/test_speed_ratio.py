@@ -39,7 +39,7 @@ WITHOUT = {
     ("keras_tensorflow", "resnet50-imagenet"): OF_KERAS,
     ("keras_jax", "resnet50-imagenet"): OF_KERAS,
     ("keras_torch", "resnet50-imagenet"): OF_KERAS,
-    **{(name, "gpt-bytes"): NOT_YET for name in ("torch", "jax")},
+    **{(name, stem.replace("_", "-")): NOT_YET for name, stem in adapters() if stem.endswith("_bytes")},
     **{(name, "gpt2-124m"): "it is measured on GPUs only, and these ratios are a CPU's" for name in ("torch", "jax")},
 }
 XLA = "XLA compiles the adapter's step; the published loop is a plain tf.function."

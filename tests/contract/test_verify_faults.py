@@ -62,7 +62,7 @@ def verify(tmp_path_factory: pytest.TempPathFactory) -> Verify:
         return ended.returncode, found["findings"][0]
 
     code, first = run("sound", repeats=4)
-    assert (code, first["kind"], first["parity_passed"]) == (2, "no-reference", True)
+    assert (code, first["verdict"], first["parity_passed"]) == (2, "no-reference", True)
     save = [sys.executable, "-m", "runner", "reference", "save", first["run_id"], "--name", "sound", "--noisy"]
     save += ["--out", str(folder / "results"), "--references", str(folder / "references")]
     subprocess.run(save, cwd=PROJECT, check=True)
@@ -77,16 +77,16 @@ def assert_slow_for(found: dict[str, Any], code: int, cause: str) -> None:
     """The cause is named, and the cell is slow; beside other work, which is then named too, it may be open."""
     assert cause in names(found)
     if "a busy machine" in names(found):
-        assert found["kind"] in ("slow", "open"), found["reason"]
+        assert found["verdict"] in ("slow", "open"), found["reason"]
     else:
-        assert (code, found["kind"]) == (1, "slow"), found["reason"]
+        assert (code, found["verdict"]) == (1, "slow"), found["reason"]
 
 
 @holds_still
 def test_a_sound_environment_is_not_called_slow_the_second_time(verify: Verify) -> None:
     code, found = verify("sound")
-    assert found["kind"] in ("ok", "not-slower", "open"), found["reason"]  # open: the machine is too busy to tell
-    assert code == (2 if found["kind"] == "open" else 0)
+    assert found["verdict"] in ("ok", "not-slower", "open"), found["reason"]  # open: the machine is too busy to tell
+    assert code == (2 if found["verdict"] == "open" else 0)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is no second thread to take away")
@@ -108,7 +108,7 @@ def test_one_cpu_taken_away_is_slow_and_named(verify: Verify) -> None:
 @holds_still
 def test_products_that_take_15_percent_longer_are_slow_or_named_as_the_framework_s(verify: Verify) -> None:
     code, found = verify("slow-product")
-    assert found["kind"] in ("slow", "open"), found["reason"]
+    assert found["verdict"] in ("slow", "open"), found["reason"]
     assert code in (1, 2)
     # beside other work the rates accuse nobody, and that work is named instead
     assert names(found) & {"a slow matrix product", "a busy machine"}
@@ -116,5 +116,5 @@ def test_products_that_take_15_percent_longer_are_slow_or_named_as_the_framework
 
 def test_another_loss_is_wrong(verify: Verify) -> None:
     code, found = verify("another-loss", repeats=1)
-    assert (code, found["kind"]) == (1, "wrong")
+    assert (code, found["verdict"]) == (1, "wrong")
     assert "loss" in found["reason"] or "gradient" in found["reason"]

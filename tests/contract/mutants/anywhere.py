@@ -4,13 +4,14 @@ import numpy as np
 
 
 class Mixin:
-    """STEPS: how many steps a cell must take before the mistake begins to show.
+    """STEPS: how many steps a cell must take before the mistake begins to show. NOT_CAUGHT: the reason why no gate refuses it.
 
     PLANTED: (object, attribute, value) of each thing beside the adapter that is another one while the cell runs.
     """
 
     STEPS = 0
     PLANTED = ()
+    NOT_CAUGHT = ""
 
 
 class StaleBatch(Mixin):

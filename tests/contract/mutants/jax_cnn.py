@@ -9,7 +9,7 @@ from flax import nnx
 
 from bench.frameworks.jax import cnn_cifar10
 from bench.frameworks.jax._flax import get_value, set_value
-from tests.contract.mutants import anywhere
+from tests.contract.mutants import anywhere, roundings
 from tests.contract.mutants.registry import Planted
 
 cnn = Planted("jax", "cnn-cifar10")
@@ -116,3 +116,18 @@ class OneGradientInHalfInTraining(Training):
             # XLA leaves out a cast to a half type and back.
             set_value(kernel, jax.lax.reduce_precision(get_value(kernel), 8, 7))
         return Training.update.__wrapped__(self, parameters, state, gradients)
+
+
+class WithRounding(Training):
+    """The gradient of one layer's weights is rounded where dropout is on."""
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def update(self, parameters, state, gradients):
+        if self.key is not None:
+            kernel = gradients[self.LAYER]["kernel"]
+            set_value(kernel, jax.lax.reduce_precision(get_value(kernel), *self.TYPE[1:]))
+        return Training.update.__wrapped__(self, parameters, state, gradients)
+
+
+# Those of the dense layers are planted in the others only: XLA compiles each class anew.
+roundings.plant(cnn, WithRounding, roundings.LAYERS[:4])

@@ -7,7 +7,7 @@ import optax
 from flax import nnx
 
 from bench.frameworks.jax import gru_imdb
-from tests.contract.mutants import anywhere, wrong_items
+from tests.contract.mutants import anywhere, later, rows, wrong_items
 from tests.contract.mutants.registry import Planted
 
 gru = Planted("jax", "gru-imdb")
@@ -16,6 +16,7 @@ Training = gru_imdb.Training
 WORDS = 30000
 gru.of_any_framework(Training, anywhere.EVERYWHERE)
 gru.of_any_framework(Training, wrong_items.EVERYWHERE)
+gru.of_any_framework(Training, later.LATER)
 
 
 class WithIds(Training):
@@ -54,7 +55,7 @@ class ScanUnrolled(Training):
 
     def loss(self, parameters, x, y):
         scan = jax.lax.scan
-        jax.lax.scan = lambda *words: scan(*words, unroll=10)
+        jax.lax.scan = lambda *words, **options: scan(*words, **{**options, "unroll": 10})
         try:
             return super().loss(parameters, x, y)
         finally:
@@ -119,7 +120,6 @@ class AmsGrad(WithOptimizer):
 
 @gru.mistake(
     "regularisation",
-    not_caught="A step moves a weight by a ten millionth of itself through this decay: about one bound.",
     slow=True,
 )
 class AdamW(WithOptimizer):
@@ -181,3 +181,27 @@ class EvaluationInHalf(Training):
         structure = nnx.split(gru_imdb.Network(nnx.Rngs(0), jnp.dtype("bfloat16")))[0]
         half = nnx.merge(structure, self.parameters)
         return np.asarray(half(x)).astype("float32")
+
+
+class WithRows(Training):
+    """Some rows of the embedding have a factor, where setup.training is True."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.training = setup.training
+
+    def of_rows(self, tree, factors):
+        return jax.tree.map(lambda value: value * factors if len(value) == WORDS else value, tree)
+
+    def gradients(self, parameters, state, x, y):
+        results, gradients = super().gradients(parameters, state, x, y)
+        return results, self.of_rows(gradients, self.FACTORS) if self.training else gradients
+
+    def step(self, x, y):
+        loss = super().step(x, y)
+        if self.training and (self.AFTER != 1).any():
+            self.parameters = self.of_rows(self.parameters, self.AFTER)
+        return loss
+
+
+rows.plant(gru, WithRows)

@@ -5,8 +5,8 @@ import importlib
 
 # framework -> the modules of this folder that plant mistakes in its adapters
 MODULES = {
-    "torch": ("torch_cnn", "torch_gru", "torch_mlp", "torch_deep", "torch_gpt"),
-    "jax": ("jax_cnn", "jax_gru", "jax_mlp"),
+    "torch": ("torch_cnn", "torch_gru", "torch_mlp", "torch_deep", "torch_gpt", "torch_llama"),
+    "jax": ("jax_cnn", "jax_gru", "jax_mlp", "jax_llama"),
     "tensorflow": ("tensorflow_cnn", "tensorflow_gru", "tensorflow_mlp"),
 }
 
@@ -68,7 +68,7 @@ class Planted:
             adapter = type(
                 mixin.__name__, (mixin, training), {"__doc__": mixin.__doc__, "__module__": training.__module__}
             )
-            self._add(family, adapter, "", mixin.STEPS, False)
+            self._add(family, adapter, mixin.NOT_CAUGHT, mixin.STEPS, False)
 
     def _add(self, family, adapter, not_caught, steps, slow):
         slow = slow or self.slow

@@ -1,7 +1,7 @@
 """Runs all mutants and writes docs/mutants.md: `python -m tests.contract.mutants.table [VERDICTS.json ...]`.
 
-With files it reads the verdicts from them, in place of running: what `python -m tests.contract.mutants.run FRAMEWORK --all` printed.
-A framework without a file keeps its rows, and the day when they were made.
+With files it reads the verdicts from them, in place of running: what `python -m tests.contract.mutants.run FRAMEWORK --all [NAME ...]`
+printed. A mutant without a verdict keeps its row, and a framework without a file the day when its rows were made.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ image, on a CPU at fp32. The table says what refused it. The mutants are the cla
   `proof` comes after it, on the object that was measured. A mutant's cell ends with the first phase that refuses it.
 - **Bounds** is that error in bounds, to two digits: what is above 1 is refused. It differs a little between machines.
 - The report calls `landing` the mean movement under dropout, and `dropout` the spread under dropout. "First step", "at rest" and
-  "digits" are parts of `landing` that no mask can change (`bench/dropout.py`).
+  "digits" are parts of `landing` that no mask can change (`bench/dropout.py`). `exact` is what else of a step is exact, in the
+  proof's steps and in the last ones that training took (`bench/digits.py`, `bench/last_steps.py`).
 
 Mistakes of a feed, or of a data module, are planted in the bench beside the adapter.
 A mistake that begins after some steps, or is made only where dropout is on, shows after the measurement: the proof refuses it.
@@ -163,12 +164,23 @@ def stored() -> dict[tuple[str, str, str], list[str]]:
     return rows
 
 
-def merged(old: Rows, new: Rows, replaced: Collection[str]) -> Rows:
-    """The rows of the frameworks that were run from `new`, those of the others from `old`; in the order of IMAGES."""
-    chosen = {
-        section: [row for row in old.get(section, ()) if row[0] not in replaced] + list(new.get(section, ()))
-        for section in SECTIONS
-    }
+def _key(framework: str, line: str) -> tuple[str, str, str]:
+    name, _, workload, _ = _match(line).groups()
+    return framework, workload, name
+
+
+def merged(old: Rows, new: Rows, planted: Mapping[str, Collection[tuple[str, str]]]) -> Rows:
+    """The rows of `new`, and those of `old` of mutants that were not run; in the order of IMAGES.
+
+    planted: framework that was run -> (workload, class) of all its mutants. A row of one that is there no more is left out.
+    """
+    ran = {_key(*row) for rows in new.values() for row in rows}
+
+    def stays(row: tuple[str, str]) -> bool:
+        key = _key(*row)
+        return key not in ran and (key[0] not in planted or key[1:] in planted[key[0]])
+
+    chosen = {section: [*filter(stays, old.get(section, ())), *new.get(section, ())] for section in SECTIONS}
     order = list(IMAGES)
     return {section: sorted(rows, key=lambda row: order.index(row[0])) for section, rows in chosen.items()}
 
@@ -178,10 +190,15 @@ def main(paths: Sequence[str]) -> None:
         runs = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
     else:
         runs = [run(framework, everything=True) for framework in IMAGES]
-    verdicts = [verdict for found in runs for verdict in found["verdicts"]]
-    ran = {found["verdicts"][0]["framework"]: found["date"] for found in runs}
-    dates = {**stored_dates(), **ran}
-    rows = merged(stored_rows(), rows_of(verdicts), ran)
+    verdicts = {(v["framework"], v["workload"], v["name"]): v for each in runs for v in each["verdicts"]}
+    planted = {f: {(w, name) for _, w, name in each["mutants"]} for each in runs for f, _, _ in each["mutants"][:1]}
+    rows = merged(stored_rows(), rows_of([*verdicts.values()]), planted)
+    dates = stored_dates()
+    for each in runs:
+        framework = each["mutants"][0][0]
+        some = {key for key in verdicts if key[0] == framework}
+        first = dates[framework].split(" to ")[0]
+        dates[framework] = each["date"] if len(some) == len(planted[framework]) else f"{first} to {each['date']}"
     DOCUMENT.write_text(document(rows, {name: dates[name] for name in IMAGES}), encoding="utf-8")
     print(DOCUMENT)
 

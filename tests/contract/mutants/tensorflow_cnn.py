@@ -8,7 +8,7 @@ from keras import layers
 
 from bench.frameworks.tensorflow import cnn_cifar10
 from bench.frameworks.tensorflow.framework import function
-from tests.contract.mutants import anywhere
+from tests.contract.mutants import anywhere, roundings
 from tests.contract.mutants.registry import Planted
 
 cnn = Planted("tensorflow", "cnn-cifar10")
@@ -36,7 +36,9 @@ class Eager(Training):
 
     def __init__(self, setup):
         super().__init__(setup)
-        self.loss_and_gradients, self.train_step = self._loss_and_gradients, self._train_step
+        self.loss_and_gradients, self.train_step = self._loss_and_gradients, functools.partial(self._train_step)
+        # The setting that is read from a step which is a function of TensorFlow's.
+        self.train_step._jit_compile = False
 
 
 @cnn.mistake("dropout")
@@ -197,3 +199,23 @@ class OneGradientInHalfInTraining(InTraining):
             at = [variable is kernel for variable in self.network.trainable_variables].index(True)
             gradients[at] = tf.cast(tf.cast(gradients[at], tf.bfloat16), tf.float32)
         return logits, loss, gradients
+
+
+class WithRounding(InTraining):
+    """The gradient of one layer's weights is rounded where dropout is on."""
+
+    def _loss_and_gradients(self, x, y):
+        logits, loss, gradients = super()._loss_and_gradients(x, y)
+        if self.wrong:
+            kernel = self.network.get_layer(self.LAYER).kernel
+            at = [variable is kernel for variable in self.network.trainable_variables].index(True)
+            gradients[at] = self.rounded(gradients[at])
+        return logits, loss, gradients
+
+    def rounded(self, gradient):
+        if self.TYPE[0] != "TensorFloat-32":
+            return tf.cast(tf.cast(gradient, self.TYPE[0]), tf.float32)
+        return tf.bitcast(tf.bitwise.bitwise_and(tf.bitcast(gradient, tf.int32), -(2**13)), tf.float32)
+
+
+roundings.plant(cnn, WithRounding)

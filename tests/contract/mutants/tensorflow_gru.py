@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import layers
 
 from bench.frameworks.tensorflow import gru_imdb
-from tests.contract.mutants import anywhere, wrong_items
+from tests.contract.mutants import anywhere, later, rows, wrong_items
 from tests.contract.mutants.registry import Planted
 from tests.contract.mutants.tensorflow_cnn import with_optimizer
 
@@ -13,6 +13,7 @@ gru = Planted("tensorflow", "gru-imdb")
 Training = gru_imdb.Training
 gru.of_any_framework(Training, anywhere.EVERYWHERE)
 gru.of_any_framework(Training, wrong_items.EVERYWHERE)
+gru.of_any_framework(Training, later.LATER)
 
 
 class WithNetwork(Training):
@@ -136,3 +137,27 @@ class EmbeddingFrozenInTraining(Training):
         if self.frozen:
             embedding.assign(before)
         return loss
+
+
+class WithRows(Training):
+    """Some rows of the embedding have a factor, where setup.training is True."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.training = setup.training
+
+    def _loss_and_gradients(self, x, y):
+        logits, loss, gradients = super()._loss_and_gradients(x, y)
+        if self.training:
+            gradients[0] = tf.convert_to_tensor(gradients[0]) * self.FACTORS
+        return logits, loss, gradients
+
+    def _train_step(self, x, y):
+        loss = super()._train_step(x, y)
+        embedding = self.network.trainable_variables[0]
+        if self.training and (self.AFTER != 1).any():
+            embedding.assign(embedding * self.AFTER)
+        return loss
+
+
+rows.plant(gru, WithRows)

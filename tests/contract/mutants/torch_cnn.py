@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.frameworks.torch import cnn_cifar10
-from tests.contract.mutants import anywhere, wrong_items
+from tests.contract.mutants import anywhere, roundings, wrong_items
 from tests.contract.mutants.omissions import StepLeftOut, without_one
 from tests.contract.mutants.registry import Planted
 from tests.contract.mutants.torch_adam import InHalf, give
@@ -338,7 +338,6 @@ class TheSameMaskForAllPictures(Rewritten):
 
 @cnn.mistake(
     "dropout",
-    not_caught="Mean and variance of the noise are those of dropout, and so are those of the logits and of what the steps do.",
     slow=True,
 )
 class GaussianDropout(Rewritten):
@@ -440,7 +439,7 @@ class WeightDecay(Training):
         with_sgd(self, weight_decay=1e-3)
 
 
-@cnn.mistake("regularisation", not_caught="So small a decay errs by 0.7 of a bound.", slow=True)
+@cnn.mistake("regularisation", slow=True)
 class SlightWeightDecay(Training):
     """Weight decay of 3e-6."""
 
@@ -619,7 +618,6 @@ class Through(torch.autograd.Function):
 
 @cnn.mistake(
     "precision",
-    not_caught="The products are summed in float32, so the gradients have all digits; the masks hide their values. It gains no time.",
     slow=True,
 )
 class ActivationsRoundedInTraining(Rewritten):
@@ -672,7 +670,6 @@ class MomentumRoundedInTraining(Training):
 
 @cnn.mistake(
     "state",
-    not_caught="Each step moves the parameters by float32, and the masks hide that the next one remembers a 500th less or more.",
     slow=True,
 )
 class MomentumKeptInHalfInTraining(Training):
@@ -712,7 +709,6 @@ class DecayingRate(Decaying):
 
 @cnn.mistake(
     "schedule",
-    not_caught="Two steps are taken without dropout, and with dropout the third one errs by 0.5 of a bound.",
     slow=True,
 )
 class LowerRateFromTheThirdStep(Decaying):
@@ -801,7 +797,6 @@ class AveragedWeightsEvaluated(Training):
 
 @cnn.mistake(
     "measured object",
-    not_caught="It tells the canonical batch from the others and is honest there. The gates are against mistakes, not against deceit.",
     steps=12,
     slow=True,
 )
@@ -842,3 +837,19 @@ class OnePictureLeftOut(Training):
 @cnn.mistake("omission")
 class OneStepLeftOut(StepLeftOut, Training):
     """The third step after the parameters were loaded is skipped."""
+
+
+class WithRounding(Training):
+    """The gradient of one layer's weights is rounded where dropout is on."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        if self.dropout:
+            getattr(self.network, self.LAYER).weight.register_hook(self.rounded)
+
+    def rounded(self, gradient):
+        halves = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+        return gradient.to(halves[self.TYPE[0]]).float() if self.TYPE[0] in halves else cut(gradient)
+
+
+roundings.plant(cnn, WithRounding)

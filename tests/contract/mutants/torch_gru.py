@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.frameworks.torch import gru_imdb
-from tests.contract.mutants import anywhere, torch_adam, wrong_items
+from tests.contract.mutants import anywhere, later, rows, torch_adam, wrong_items
 from tests.contract.mutants.omissions import StepLeftOut, without_one
 from tests.contract.mutants.registry import Planted
 from tests.contract.mutants.torch_adam import InHalf, planted
@@ -14,6 +14,7 @@ Training = gru_imdb.Training
 gru.of_any_framework(Training, anywhere.EVERYWHERE)
 gru.of_any_framework(Training, wrong_items.EVERYWHERE)
 gru.of_any_framework(Training, wrong_items.ONCE)
+gru.of_any_framework(Training, later.LATER)
 gru.of_any_framework(
     Training,
     (
@@ -543,3 +544,23 @@ class OnePositionLeftOut(WithNetwork):
 @gru.mistake("omission")
 class OneStepLeftOut(StepLeftOut, Training):
     """The third step after the parameters were loaded is skipped."""
+
+
+class WithRows(Training):
+    """Some rows of the embedding have a factor, where setup.training is True."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.training = setup.training
+        if self.training:
+            self.network.embedding.weight.register_hook(lambda gradient: gradient * torch.from_numpy(self.FACTORS))
+
+    def step(self, x, y):
+        loss = super().step(x, y)
+        if self.training and (self.AFTER != 1).any():
+            with torch.no_grad():
+                self.network.embedding.weight.mul_(torch.from_numpy(self.AFTER))
+        return loss
+
+
+rows.plant(gru, WithRows)
