@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from runner import known_messages
-from runner.catalog.images import Image
+from runner.catalog.images import LINKS, Image, read_pins
 from runner.errors import EngineError, naming
 from runner.images import pip_configuration
 from runner.images.docker_client import (
@@ -139,6 +139,9 @@ def build(
         if digest is None:
             if not may_build:
                 raise BuildError(f"{image.name} {NOT_BUILT}")
+            # Before a minute is spent: pip would refuse it in many words.
+            for lock in image.locks:
+                read_pins(lock)
             with _open_log(recipe, logs, say) as log:
                 digest = _build_all(client, recipe, log, cache_from)
         registry.remember(recipe)
@@ -189,6 +192,7 @@ def _build_all(client: DockerClient, recipe: Recipe, log: _Log, cache_from: str 
     if image.julia:
         _build_julia(client, recipe, log)
     files = [
+        (LINKS, f"images/{LINKS.name}"),
         *((path, f"images/{image.name}/{path.name}") for path in installed_files(image)),
         *((PROJECT / "bench" / path, f"bench/{path}") for path in bench_files(image)),
     ]
@@ -351,7 +355,7 @@ class _Log:
         self._file = file
         self._path = path
         self._say = say
-        self._last: deque[str] = deque(maxlen=SHOWN_LINES)
+        self._last: deque[str] = deque(maxlen=known_messages.MOST_LINES)
 
     def title(self, line: str) -> None:
         self._say(line)
@@ -368,8 +372,8 @@ class _Log:
                 self._say(f"fetching {' '.join(match[1].rsplit('/', 1)[-1].split('-')[:2])}, {match[2]}")
 
     def failure(self, reason: str) -> str:
-        lines = "\n".join(f"  {line}" for line in self._last)
-        reason = known_messages.other_file(lines) or reason
+        lines = "\n".join(f"  {line}" for line in list(self._last)[-SHOWN_LINES:])
+        reason = known_messages.other_file("\n".join(self._last)) or reason
         return f"{self._path.stem} could not be built: {reason}\n{lines}\nthe whole log: {self._path}"
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import docker.utils
 from docker import DockerClient
@@ -23,6 +25,14 @@ from runner.errors import EngineError, EngineGoneError
 BYTES_SECONDS = 10.0
 
 _PATIENCE_SECONDS = 1800
+
+# The program of a store of credentials, by the store's name in ~/.docker/config.json.
+_STORE = "docker-credential-{}"
+# The key of docker-py's settings for the stores without a program.
+_LEFT_OUT = "dlbench-left-out"
+
+# The address of the latest client, for the sentence of an engine that does not answer.
+_latest_host: str | None = None
 
 
 class DockerError(EngineError):
@@ -84,7 +94,11 @@ def asking_registry(client: DockerClient, attempt: str) -> Iterator[None]:
         # The engine is here, and waits for its registry.
         raise _of_a_registry(attempt, "timeout: the engine got no answer for too long") from error
     except DockerError as error:
-        raise _of_a_registry(attempt, error.said) from error
+        refusal = _of_a_registry(attempt, error.said)
+        if isinstance(refusal, DeniedError) and (stores := _left_out(client)):
+            names = ", ".join(map(_STORE.format, stores))
+            raise DeniedError(f"{refusal}; its settings name {names}, which is not on PATH", error.said) from error
+        raise refusal from error
 
 
 def _timed_out(error: BaseException | None) -> bool:
@@ -139,12 +153,46 @@ def asking(attempt: str = "") -> Iterator[None]:
         raise EngineGoneError(f"{begin}{why_no_engine(error)}") from error
 
 
-def connect(version: str = "auto") -> DockerClient:
-    """A client of the engine that the environment names. Raises EngineGoneError."""
+class Client(DockerClient):
+    """A client that can be made again: for a question of its own to the same engine."""
+
+    # The address of the engine; None: the one that the environment names.
+    host: str | None = None
+
+
+def connect(version: str = "auto", host: str | None = None) -> Client:
+    """A client of the engine at this address, or of the one that the environment names. Raises EngineGoneError."""
+    global _latest_host
+    _latest_host = host
     try:
-        return docker.from_env(version=version)
+        # The library warns of a store without a program with a line of its source.
+        warnings.filterwarnings("ignore", message=_STORE.format(""))
+        variables = os.environ | ({"DOCKER_HOST": host} if host else {})
+        client = cast(Client, Client.from_env(version=version, environment=variables))
+        client.host = host
+        _leave_out_missing_stores(client.api._auth_configs)  # type: ignore[attr-defined]
+        return client
     except (DockerException, ValueError) as error:  # a port that is no number, of an address in the environment
         raise EngineGoneError(why_no_engine(error)) from error
+
+
+def _left_out(client: DockerClient) -> list[str]:
+    return client.api._auth_configs.get(_LEFT_OUT, [])  # type: ignore[attr-defined, no-any-return]
+
+
+def _leave_out_missing_stores(settings: dict[str, Any]) -> None:
+    """Docker Desktop's settings outlive its programs (WSL, ssh): without its store, public images and those that are here serve.
+
+    What is left out is noted in the settings: a registry may refuse this user for it.
+    """
+    helpers, store = settings.get("credHelpers") or {}, settings.get("credsStore")
+    missing = {name for name in (*helpers.values(), store) if name and not shutil.which(_STORE.format(name))}
+    settings[_LEFT_OUT] = sorted(missing)
+    settings["credHelpers"] = {server: name for server, name in helpers.items() if name not in missing}
+    if store in missing:
+        del settings["credsStore"]
+        # The library reads the file again where nothing is left.
+        settings["auths"] = settings.get("auths") or {"none.invalid": {}}
 
 
 @contextlib.contextmanager
@@ -172,18 +220,33 @@ class Listing:
     def __init__(self, entries: Iterable[Mapping[str, Any]]) -> None:
         self._ids: dict[str, str] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
+        loaded: dict[str, str] = {}
         for entry in entries:
             self._labels[str(entry["Id"])] = entry.get("Labels") or {}
-            self._ids.update(dict.fromkeys(entry.get("RepoTags") or (), str(entry["Id"])))
+            for name in entry.get("RepoTags") or ():
+                self._ids[_short_name(name)] = str(entry["Id"])
+                if name.startswith(_LOADED):
+                    loaded[_short_name(name.removeprefix(_LOADED))] = str(entry["Id"])
+        # A name that an image has by itself goes before one that it has because it was loaded from a file.
+        self._ids = loaded | self._ids
 
     def id_of(self, reference: str) -> str | None:
         """The id of the image with this name and tag; None when there is none. A name with a digest has none here."""
-        name = reference.removeprefix("docker.io/").removeprefix("library/")
+        name = _short_name(reference)
         return self._ids.get(name if ":" in name.rpartition("/")[2] else f"{name}:latest")
 
     def label(self, image_id: str, name: str) -> str | None:
         """A label of an image in the listing."""
         return self._labels[image_id].get(name)
+
+
+# Podman puts this before the name of an image that was built or loaded from a file.
+_LOADED = "localhost/"
+
+
+def _short_name(reference: str) -> str:
+    """A name without the registry that it has by default, which Podman shows."""
+    return reference.removeprefix("docker.io/").removeprefix("library/")
 
 
 def list_images(client: DockerClient) -> Listing:
@@ -220,12 +283,14 @@ def registry_digest(client: DockerClient, reference: str) -> str:
 def why_no_engine(error: BaseException) -> str:
     """The sentence for an engine that does not answer."""
     text = str(error)
-    where = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    where = _latest_host or os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if "Permission denied" in text:
-        return f"this user may not use the Docker Engine at {where}; join the group `docker`, or run a rootless engine"
+        return (
+            f"this user may not use the container engine at {where}; join the group `docker`, or run a rootless engine"
+        )
     if "No such file" in text or "refused" in text:
-        return f"no Docker Engine answers at {where}"
-    return f"no Docker Engine answers at {where} ({short(error)})"
+        return f"no container engine answers at {where}"
+    return f"no container engine answers at {where} ({short(error)})"
 
 
 def short(error: BaseException) -> str:

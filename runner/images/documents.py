@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from runner.catalog import guarantees
 from runner.catalog.frameworks import Framework
 from runner.catalog.images import CatalogError, Image
 from runner.catalog.workloads import Workload
@@ -14,6 +15,7 @@ from runner.paths import PROJECT
 
 WORKLOADS = PROJECT / "docs" / "workloads.md"
 IMAGES = PROJECT / "docs" / "images.md"
+ENGINES = PROJECT / "docs" / "engines.md"
 
 # A GPU image is called after its version and CUDA: torch-2.9.1-cu128.
 _VERSION = re.compile(r"-(\d[\w.]*-cu\d+)$")
@@ -23,14 +25,15 @@ def documents(
     images: Sequence[Image], frameworks: Mapping[str, Framework], workloads: Mapping[str, Workload]
 ) -> dict[Path, str]:
     """Each document with its table made anew between the marks. Raises CatalogError where a mark is missing."""
-    tables = {
+    tables: dict[Path, dict[str, Iterable[Iterable[str]]]] = {
+        ENGINES: {"engines": guarantees.rows()},
         WORKLOADS: {"workloads": _workloads(frameworks, workloads)},
         IMAGES: {"images": _images(images, frameworks), "gigabytes": _gigabytes(images), "shared": _shared(images)},
     }
     return {path: _with_tables(path, of_path) for path, of_path in tables.items()}
 
 
-def _with_tables(path: Path, tables: Mapping[str, Iterable[list[str]]]) -> str:
+def _with_tables(path: Path, tables: Mapping[str, Iterable[Iterable[str]]]) -> str:
     """The document as it is, with other rows between the marks of each table."""
     text = path.read_text(encoding="utf-8")
     for name, rows in tables.items():

@@ -16,6 +16,7 @@ from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import CatalogError, Image, read_pins
 from runner.catalog.workloads import adapters, load_workloads
 from runner.errors import naming
+from runner.images.absent import compiled_page
 from runner.images.documents import documents
 from runner.images.recipe import SharedLayer, build_arguments, shared_layers
 from runner.images.tried import PAGE, offered, page_text
@@ -191,7 +192,8 @@ def _out_of_step(images: list[Image]) -> dict[Path, str]:
         COMPOSE: compose_text(images, COMPOSE.read_text(encoding="utf-8")),
         BAKE: bake_text(images),
         **documents(images, frameworks, workloads),
-        PAGE: page_text(images, checks),
+        PAGE: page_text(images, checks, compiled_page.column),
+        compiled_page.PAGE: compiled_page.page_text(images),
     }
     return {path: text for path, text in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != text}
 

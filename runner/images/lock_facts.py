@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -145,11 +146,26 @@ def _toml(value: str | float | date) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
-def file_bytes(pylock: str, python: str) -> dict[str, int | None]:
-    """Bytes that pip fetches for each pin of a lock, of the lock as a pylock.toml (PEP 751). None if an index gives no size."""
+@dataclass(frozen=True)
+class LockedFile:
+    """A file that pip fetches: its address, its bytes where its index gives them, and its sha256 (hex)."""
+
+    address: str
+    size: int | None
+    sha256: str
+
+
+def files(pylock: str, python: str) -> dict[str, LockedFile]:
+    """The file that pip fetches for each pin of a lock, of the lock as a pylock.toml (PEP 751)."""
     rank = {tag: place for place, tag in enumerate(_tags(python))}
-    packages = tomllib.loads(pylock).get("packages", ())
-    return {f"{package['name']}=={package['version']}": _size(_fetched(package, rank)) for package in packages}
+    fetched = {
+        f"{package['name']}=={package['version']}": _fetched(package, rank)
+        for package in tomllib.loads(pylock).get("packages", ())
+    }
+    return {
+        pin: LockedFile(_address(file), _size(file), str(file.get("hashes", {}).get("sha256", "")))
+        for pin, file in fetched.items()
+    }
 
 
 def download_gb(sizes: Mapping[str, int | None]) -> float | None:

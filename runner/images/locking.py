@@ -98,14 +98,18 @@ def write_facts(image: Image, day: date, say: Callable[[str], None]) -> None:
 
 def weigh(image: Image, day: date, say: Callable[[str], None]) -> dict[str, int | None]:
     """Bytes that pip fetches for each pin of the image's locks; None if an index gives no size. Raises LockError."""
+    return {pin: file.size for pin, file in lock_facts.files(pylock(image, day, say), image.python).items()}
+
+
+def pylock(image: Image, day: date, say: Callable[[str], None]) -> str:
+    """The image's locks as a pylock.toml (PEP 751): with the address and the size of each file. Raises LockError."""
     pins = image.folder / "pins.part"
     with naming(pins):
         pins.write_text("".join(path.read_text(encoding="utf-8") for path in image.locks), encoding="utf-8")
     try:
-        resolved = resolve(image, pins, day, say, ("--no-deps", "--format", "pylock.toml"))
+        return resolve(image, pins, day, say, ("--no-deps", "--format", "pylock.toml"))
     finally:
         pins.unlink()
-    return lock_facts.file_bytes(resolved, image.python)
 
 
 def split_pins(resolved: str, source_builds: Collection[str]) -> tuple[str, str]:

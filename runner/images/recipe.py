@@ -191,7 +191,7 @@ def source_label() -> dict[str, str]:
 def recipe(image: Image, base_image: str | None = None) -> Recipe:
     """The inputs of the image's build. `base_image` or DLBENCH_BASE_IMAGE stands in for the image's own base."""
     base = base_reference(image, base_image or os.environ.get(BASE_IMAGE_VARIABLE))
-    steps = ["Dockerfile.base", "images/Dockerfile"]
+    steps = ["Dockerfile.base", "images/Dockerfile", "images/links.sh"]
     steps += ["images/Dockerfile.cuda"] if image.cuda_from == "base" else []
     steps += ["images/Dockerfile.julia"] if image.julia else []
     dockerfiles = _sha256(*(_read_digest(PROJECT / name) for name in steps))

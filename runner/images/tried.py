@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ from bench import identity, rules
 from runner.catalog.frameworks import Framework
 from runner.catalog.images import CatalogError, Image
 from runner.catalog.workloads import Workload
+from runner.images.libraries.library_record import cell_text as libraries_text
 from runner.paths import PROJECT
 from runner.results import store
 
@@ -42,6 +43,11 @@ This page is written by `runner images files`, from the records in `docs/tried`.
 image's lock, imports each framework, and holds each adapter against the float64 reference, on the CPU of the machine. It runs no GPU
 kernel and loads no GPU library that the framework does not load by itself. **A line here says nothing about a GPU.**
 
+- *Libraries*: of the names of CUDA's libraries that the image's libraries need or open, how many are found where the loader looks; read
+  from the wheels of the lock, by `runner images libraries`, with the links that `images/links.sh` makes. Those of the driver are not
+  counted, nor those that no cell uses: CUPTI's, TensorRT's, GPUDirect Storage's.
+- *Compiled for*: how many steps XLA compiled for a GPU that was not there, of those that the plan offers on it:
+  [gpu-compiled.md](gpu-compiled.md).
 - *Installed*: "whole lock", or how many of its wheels were not installed. Those are NVIDIA's libraries and the plugins for them. They are
   not installed where the framework imports without them.
 - *Checked*: the largest ratio of an error and its bound over all compared quantities. The check holds at 1 and below.
@@ -203,11 +209,27 @@ def _key(check: AdapterCheck) -> tuple[str, str, str]:
     return check.framework, check.workload, check.precision
 
 
-def page_text(images: Iterable[Image], offered: Sequence[tuple[str, str, str, str]]) -> str:
-    """docs/gpu-images.md. `offered`: (image, framework, workload, precision) of each check that belongs to a GPU image."""
+def page_text(
+    images: Iterable[Image],
+    offered: Sequence[tuple[str, str, str, str]],
+    compiled: Callable[[Image, str], str],
+) -> str:
+    """docs/gpu-images.md. `offered`: (image, framework, workload, precision) of each check that belongs to a GPU image.
+
+    `compiled`: the column of what was compiled for GPUs that are not here, of an image and a framework.
+    """
     rows = [
-        ["image", "framework", "tried on", "installed", "checked: error / bound", "not checked, or not ok"],
-        ["---"] * 6,
+        [
+            "image",
+            "framework",
+            "libraries",
+            "compiled for",
+            "tried on",
+            "installed",
+            "checked: error / bound",
+            "not checked, or not ok",
+        ],
+        ["---"] * 8,
     ]
     today: dict[tuple[str, str], str] = {}
     for image in images:
@@ -223,7 +245,8 @@ def page_text(images: Iterable[Image], offered: Sequence[tuple[str, str, str, st
                     for name, of, workload, precision in offered
                     if (name, of) == (image.name, framework)
                 ]
-                rows.append([f"`{image.name}`", *_row(image, framework, tried, own, today)])
+                title, *others = _row(image, framework, tried, own, today)
+                rows.append([f"`{image.name}`", title, libraries_text(image), compiled(image, framework), *others])
     return _HEAD + "\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import typer
+from typing_extensions import TypedDict
 
 from runner.catalog.images import Image
 from runner.cli.images import chosen
-from runner.cli.images.show import facts
-from runner.cli.shared import PLAIN, TextOrJson, print_json
+from runner.cli.images.show import ListedImage
+from runner.cli.shared import PLAIN, TextOrJson
+from runner.json_document import print_document
 from runner.terminal import folded, print_table
 from runner.text import plural
 
@@ -19,11 +21,18 @@ app = typer.Typer(**PLAIN)
 HEADS = ("image", "Python", "CUDA", "driver ≥", "GPU", "GB")
 
 
+class ListedImages(TypedDict):
+    """The images of the catalog."""
+
+    images: list[ListedImage]
+
+
 @app.command()
 def show_list(output_format: TextOrJson = "text") -> None:
     images = chosen(None)
     if output_format == "json":
-        return print_json([facts(image) for image in images])
+        document: ListedImages = {"images": [ListedImage.model_construct(**dict(image)) for image in images]}
+        return print_document(document)
     print_table(HEADS, map(_row, images), right=("GB",))
     for line in (
         *_notes(images),

@@ -3,27 +3,52 @@
 from __future__ import annotations
 
 import typer
+from pydantic import computed_field
+from typing_extensions import TypedDict
 
 from runner.catalog.images import Image, read_pins
 from runner.cli.images import Names, chosen
-from runner.cli.shared import TextOrJson, print_json
+from runner.cli.shared import TextOrJson
 from runner.images.recipe import recipe
+from runner.json_document import print_document
 
 
-def facts(image: Image) -> dict[str, object]:
+class ListedImage(Image):
     """The fields of an image.toml, the hash of its lock, and its tag."""
-    return image.model_dump(mode="json") | {"lock_sha256": image.lock_sha256, "input_tag": recipe(image).input_tag}
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def lock_sha256(self) -> str:
+        return super().lock_sha256
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def input_tag(self) -> str:
+        return recipe(self).input_tag
+
+
+class ShownImage(ListedImage):
+    """The same, with the version of every package that its locks install."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def installs(self) -> dict[str, str]:
+        return {pin.name: pin.version for path in self.locks for pin in read_pins(path)}
+
+
+class ShownImages(TypedDict):
+    """The named images."""
+
+    images: list[ShownImage]
 
 
 def show(names: Names, output_format: TextOrJson = "text") -> None:
-    images = [
-        facts(image) | {"installs": {pin.name: pin.version for path in image.locks for pin in read_pins(path)}}
-        for image in chosen(names)
-    ]
+    images = [ShownImage.model_construct(**dict(image)) for image in chosen(names)]
     if output_format == "json":
-        return print_json(images)
+        document: ShownImages = {"images": images}
+        return print_document(document)
     for image in images:
-        for field, value in image.items():
+        for field, value in image.model_dump(mode="json").items():
             if isinstance(value, dict):
                 value = "".join(f"\n  {package} {version}" for package, version in value.items())
             elif isinstance(value, list):

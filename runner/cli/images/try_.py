@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
@@ -14,11 +15,15 @@ from runner.catalog.names import unknown_name
 from runner.catalog.workloads import load_workloads
 from runner.cli.images import Names, chosen
 from runner.cli.shared import note
-from runner.engines import trial
+from runner.engines import compilation, trial
 from runner.engines.base import EngineError, Settings
 from runner.engines.docker.engine import DockerEngine
+from runner.engines.process.venv import VenvEngine
 from runner.errors import UserError
+from runner.images.absent import compiled
+from runner.images.absent.targets import load_targets
 from runner.images.tried import Tried, offered, read_record, recorded, shortcomings, write_record
+from runner.plan.absent import offered_steps
 from runner.text import visible
 
 # A day, in seconds.
@@ -49,41 +54,104 @@ def try_(
         ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the environment.")] = False,
+    compile_for: Annotated[
+        str | None,
+        typer.Option(
+            help="Check nothing on this CPU, and compile the steps for these GPUs of images/targets.toml, e.g. H100,A100: "
+            "JAX, and Keras on JAX, in an environment of the whole lock, which is kept. The record is in docs/compiled."
+        ),
+    ] = None,
 ) -> None:
     """Writes a record of each image into docs/tried. Exit code 1: an image is not made ready, a framework is not imported although
     it needs no driver of NVIDIA's, a check is wrong or in error, or none is ok. An image that is not made ready keeps its record."""
     if not 1 <= limit <= _LONGEST_LIMIT:
         raise UserError(f"--limit: {limit:g} is not a number of seconds from 1 to {_LONGEST_LIMIT}")
-    frameworks, every = load_frameworks(), load_workloads()
+    every = load_workloads()
     _there("--workloads", workloads, every)
     _there("--precision", precision, {name for workload in every.values() for name in workload.precisions})
-    good = True
-    for image in chosen(names):
-        checks = [
-            check
-            for check in offered(image, frameworks, every.values())
-            if (not workloads or check[1] in workloads) and (not precision or check[2] in precision)
-        ]
-        try:
-            before = read_record(image)
-        except CatalogError as error:
-            before = None
-            note(f"{error}; what was checked before is lost")
-        if missing:
-            checks = [check for check in checks if check not in recorded(image, engine, before)]
-            if not checks:
-                note(f"{image.name}: every check has its record")
-                continue
-        tried = _tried(image, engine, checks, limit, trial.TrialEngine(driver), keep)
-        if tried is None:
-            good = False
+    wanted = _Wanted(tuple(workloads or ()), tuple(precision or ()), missing, limit)
+    if compile_for is not None:
+        if engine != "venv" or driver or keep:
+            why = "it uses the environment of --engine venv, and keeps it"
+            raise UserError(f"--compile-for takes no --engine, --driver or --keep: {why}")
+        good = [_compiled(image, compile_for.split(","), wanted) for image in chosen(names)]
+        note("`runner images files` writes docs/gpu-compiled.md from the records")
+    else:
+        good = [_checked(image, engine, wanted, trial.TrialEngine(driver), keep) for image in chosen(names)]
+        note("`runner images files` writes docs/gpu-images.md from the records")
+    raise typer.Exit(0 if all(good) else 1)
+
+
+def _checked(
+    image: Image, engine: Literal["venv", "docker"], wanted: _Wanted, venv: trial.TrialEngine, keep: bool
+) -> bool:
+    """Check the adapters of an image on this CPU, and write its record; True if all is good."""
+    checks = [
+        check
+        for check in offered(image, load_frameworks(), load_workloads().values())
+        if wanted.has(check[1], check[2])
+    ]
+    try:
+        before = read_record(image)
+    except CatalogError as error:
+        before = None
+        note(f"{error}; what was checked before is lost")
+    if wanted.missing:
+        checks = [check for check in checks if check not in recorded(image, engine, before)]
+        if not checks:
+            note(f"{image.name}: every check has its record")
+            return True
+    tried = _tried(image, engine, checks, wanted.limit, venv, keep)
+    if tried is None:
+        return False
+    sentences = shortcomings(image, tried)
+    for sentence in sentences:
+        note(f"runner: {visible(f'{image.name}: {sentence}', 4000)}")
+    typer.echo(str(write_record(image, tried)))
+    return not sentences
+
+
+class _Wanted(NamedTuple):
+    """The checks or steps that were asked for; empty names: all."""
+
+    workloads: tuple[str, ...]
+    precisions: tuple[str, ...]
+    missing: bool
+    limit: float
+
+    def has(self, workload: str, precision: str) -> bool:
+        return workload in (self.workloads or (workload,)) and precision in (self.precisions or (precision,))
+
+
+def _compiled(image: Image, names: list[str], wanted: _Wanted) -> bool:
+    """Compile the steps of an image for GPUs that are not here; True if each is ok. A record is written with each step."""
+    targets = load_targets()
+    _there("--compile-for", names, targets)
+    for why in filter(None, map(compilation.why_not, image.frameworks)):
+        note(f"{image.name}: {why}")
+    done = compiled.recorded(image) if wanted.missing else set()
+    steps = offered_steps(image, load_workloads(), load_frameworks(), {name: targets[name] for name in names})
+    counts: dict[str, Counter[str]] = {}
+    for (framework, *_), (_, offered_on) in steps.items():
+        counts.setdefault(framework, Counter()).update(offered_on)
+    good, prepared = True, None
+    for step, (batch, offered_on) in steps.items():
+        left = {name: targets[name] for name in offered_on if (*step, name) not in done}
+        framework, workload, precision = step
+        if not left or compilation.why_not(framework) or not wanted.has(workload, precision):
             continue
-        for sentence in shortcomings(image, tried):
-            note(f"runner: {visible(f'{image.name}: {sentence}', 4000)}")
-            good = False
-        typer.echo(str(write_record(image, tried)))
-    note("`runner images files` writes docs/gpu-images.md from the records")
-    raise typer.Exit(0 if good else 1)
+        try:
+            prepared = prepared or VenvEngine().prepare(image, note)
+            results = compilation.compile_step(VenvEngine(), prepared, step, batch, left, wanted.limit)
+        except EngineError as error:
+            note(f"runner: {visible(str(error), 4000)}")
+            return False
+        for one in results:
+            say = one.reason or f"{one.launches} launches"
+            note(f"{image.name} {framework} {workload} {precision} {one.target}: {one.outcome}: {visible(say, 400)}")
+            good = good and one.outcome in ("ok", "unsupported")
+        compiled.write_compiled(image, results, counts)
+    return good
 
 
 def _there(option: str, given: list[str] | None, existing: Iterable[str]) -> None:

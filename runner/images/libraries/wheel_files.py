@@ -1,0 +1,73 @@
+"""Reads the shared libraries of a wheel from its index, by ranges. Nothing is kept on the disk: the wheels of all GPU images are 40 GB."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import shutil
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from typing import IO
+
+from runner.images.libraries.shared_objects import SharedObject, read
+
+_BLOCK = 1 << 24
+_TIMEOUT_S = 60
+
+
+class _RemoteFile(io.RawIOBase):
+    """A file behind an address, which is read by ranges of at least 64 KiB."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        request = urllib.request.Request(url, method="HEAD")
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+            self._size = int(answer.headers["Content-Length"])
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        end = min(self._at + len(buffer), self._size)
+        if end <= self._at:
+            return 0
+        request = urllib.request.Request(self._url, headers={"Range": f"bytes={self._at}-{end - 1}"})
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+            if answer.status != 206:
+                raise OSError(f"{self._url} is not given by ranges")
+            try:
+                data = answer.read()
+            except http.client.HTTPException as error:
+                # An index that ends in the middle of an answer; this exception is none of the system's.
+                raise OSError(f"{self._url}: its answer was cut off: {error}") from None
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def shared_objects(url: str) -> Iterator[tuple[str, SharedObject | None]]:
+    """(path, facts) of each file of a wheel that is named as a shared library. Raises OSError, zipfile.BadZipFile.
+
+    The facts are None where the file is no library: a linker's script, or a link that the zip holds as text.
+    """
+    local = urllib.request.url2pathname(url[len("file://") :]) if url.startswith("file:") else None
+    source: IO[bytes] = io.FileIO(local) if local else io.BufferedReader(_RemoteFile(url), _BLOCK)
+    with source, zipfile.ZipFile(source) as wheel:
+        for name in wheel.namelist():
+            if ".so" in name.rpartition("/")[2]:
+                with wheel.open(name) as member:
+                    whole = io.BytesIO()
+                    shutil.copyfileobj(member, whole, _BLOCK)
+                yield name, read(whole.getvalue())
