@@ -45,6 +45,8 @@ class Framework(BaseModel):
     modes_since: dict[str, str] = Field(default_factory=dict)
     # mode -> what has it not: a kind of device, a precision, a workload or "several" devices -> the reason
     modes_except: dict[str, dict[str, str]] = Field(default_factory=dict)
+    # mode -> the kinds of device where it may be faster than the default at the networks of the Rosetta stone
+    contenders: dict[str, tuple[Literal["cpu", "cuda"], ...]] = Field(default_factory=dict)
     # the folder whose adapters it computes with, where its own folder has none for a workload
     adapters: str | None = None
     # the folder of the library that computes for it, whose profile.py and ceilings.py are its own
@@ -75,7 +77,8 @@ class Framework(BaseModel):
     def _modes_are_there(self) -> Framework:
         if "default" not in self.modes:
             raise ValueError('modes has no "default"; say what the framework does where nothing is asked for')
-        for name, declared in (("modes_since", self.modes_since), ("modes_except", self.modes_except)):
+        for name in ("modes_since", "modes_except", "contenders"):
+            declared = getattr(self, name)
             if unknown := sorted(set(declared) - set(self.modes)):
                 raise ValueError(f"{name}: the framework has no mode {unknown[0]!r}; name one of its modes")
         for mode, version in self.modes_since.items():

@@ -27,6 +27,9 @@ from runner.paths import PROJECT
 
 IMAGES = PROJECT / "images"
 
+# The script that is run in each image and environment once its locks are installed; see finish_path for an image's own.
+LINKS = IMAGES / "links.sh"
+
 # The digests of all base images, once each: many images stand on one.
 BASES = "bases.toml"
 

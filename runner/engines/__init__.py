@@ -11,6 +11,7 @@ from runner.engines.base import Engine, EngineError, Settings
 # Name -> the class that keeps the protocol `Engine`. It is imported when it is chosen: an engine's libraries are slow to load.
 ENGINES = {
     "docker": "runner.engines.docker.engine:DockerEngine",
+    "podman": "runner.engines.podman.podman:PodmanEngine",
     "venv": "runner.engines.process.venv:VenvEngine",
     "host": "runner.engines.process.host:HostEngine",
 }
@@ -19,7 +20,7 @@ ENGINES = {
 Planned = Callable[[Engine], Sequence[Image]]
 
 # `auto` takes the first of these that can run most of the images, and the last one whatever it can.
-AUTOMATIC = ["docker", "venv"]
+AUTOMATIC = ["docker", "podman", "venv"]
 
 
 def choose(
@@ -60,7 +61,7 @@ def _make(name: str, settings: Settings) -> Engine:
 def _automatic(settings: Settings, planned: Planned, gpus: bool) -> tuple[Engine, str]:
     """The first engine that can run most of the images, and why it is that one."""
     *preferred, last = AUTOMATIC
-    reasons = []
+    reasons: list[str] = []
     for name in preferred:
         try:
             engine = _make(name, settings)
@@ -72,7 +73,7 @@ def _automatic(settings: Settings, planned: Planned, gpus: bool) -> tuple[Engine
         # An old base image that is missing is no reason to run all others without a container.
         if reason is None and 2 * len(unfit) < max(1, len(images)):
             of = f"{len(images) - len(unfit)} of {len(images)}" if unfit else "the"
-            return engine, f"it answers here and can make {of} images"
+            return engine, "; ".join([f"it answers here and can make {of} images", *reasons])
         reason = reason or unfit[0]
         reasons.append(f"{name} is not used: {reason}")
     return _make(last, settings), "; ".join(reasons) or "as --engine says"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from runner.catalog import guarantees
 from runner.engines.slots import LOG_TAIL_BYTES as LOG_TAIL_BYTES
 from runner.engines.slots import Exit as Exit
 from runner.engines.slots import Slot as Slot
@@ -109,6 +110,10 @@ class Engine(Protocol):
     def why_no_gpu(self) -> str | None:
         """Why this engine cannot give a GPU to a cell; None when it seems to. Only a started cell proves it."""
         return None
+
+    def guarantees(self) -> str:
+        """The row of the table of engines and their guarantees that fits here, as a sentence: of an engine without containers."""
+        return guarantees.sentence("venv", None, None)
 
     def images(self, gpus: bool) -> Mapping[str, Image]:
         """The images that this engine may run, by name: those of the catalog. `gpus`: the machine has GPUs to use."""

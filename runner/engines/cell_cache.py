@@ -7,9 +7,11 @@ not be executed by a cell without walls.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,36 +32,50 @@ MOST_BYTES = 32 << 30
 _UNUSED_SECONDS = 7 * 24 * 3600.0
 
 
-def caches_folder() -> Path:
-    """The folder of all of them. Nobody else may enter it, so a program that a cell makes setuid there serves nobody.
+def private_folder(*names: str) -> Path:
+    """A folder in the user's cache folder. Nobody else may enter it, so a program that a cell makes setuid there serves nobody.
 
-    Raises EngineError where it is another user's, or a link.
+    A cell without walls may have put a file or a link in the place of one: it is removed, and told. Raises EngineError for what is
+    another user's.
     """
-    folder = cache_folder() / "cells"
+    folder = cache_folder()
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        if not folder.is_symlink():
-            folder.mkdir(exist_ok=True, mode=0o700)
-        status = folder.lstat()
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            folder /= name
+            with contextlib.suppress(FileNotFoundError):
+                if not stat.S_ISDIR((status := folder.lstat()).st_mode) and status.st_uid == os.geteuid():
+                    what = f"a link to {str(folder.readlink())!a}" if folder.is_symlink() else "no folder"
+                    folder.unlink()
+                    sentence = f"{folder} was {what}, which a cell may have put there, and is a folder again"
+                    print(f"{sentence}; XDG_CACHE_HOME names another disk", file=sys.stderr, flush=True)
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+            status = folder.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                raise EngineError(f"{folder} is not a folder of yours: remove it, and the runner makes it again")
+            if status.st_mode & 0o077:
+                folder.chmod(0o700)
     except OSError as error:
         raise EngineError(f"{folder} cannot be made: {error.strerror}; {CACHE_FIX}") from error
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise EngineError(f"{folder} is not a folder of yours: remove it, and the runner makes it again")
-    if status.st_mode & 0o077:
-        folder.chmod(0o700)
     return folder
+
+
+def caches_folder() -> Path:
+    """The folder of all of them. Raises EngineError."""
+    return private_folder("cells")
 
 
 def folder_of(engine: str, image: str, digest: str) -> Path:
     """The folder of one image on one engine; `digest` says which build of the image. Raises EngineError."""
-    parent = caches_folder() / engine
+    parent = private_folder("cells", engine)
     folder = parent / f"{image}-{hashlib.sha256(digest.encode()).hexdigest()[:12]}"
     try:
         if folder.is_symlink() or not folder.is_dir():
             # A cell without walls may have put a link in its place, to a folder that the next one would fill.
             trees.remove(folder)
             _remove_unused(parent, image)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         os.utime(folder)
     except OSError as error:
         raise EngineError(f"{folder} cannot be made: {error.strerror}; {CACHE_FIX}") from error

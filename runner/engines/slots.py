@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runner.results.on_disk.isolation import Isolation
+
 # The most bytes to keep of a cell's standard error, from its end.
 LOG_TAIL_BYTES = 16 * 1024
 
@@ -43,3 +45,5 @@ class Exit:
     log_tail: str  # the end of its standard error, at most LOG_TAIL_BYTES
     # Whatever of the cell could not be ended, and what becomes of it. None: nothing of it is left.
     left: str | None = None
+    # The limits that its engine says that it had; None where no engine limits it.
+    isolation: Isolation | None = None

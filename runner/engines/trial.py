@@ -243,19 +243,27 @@ def attempt(
     )
     for framework, workload, precision in checks:
         if framework in versions:
-            check = _check(engine, prepared, framework, workload, precision, limit)
+            check = check_adapter(engine, prepared, framework, workload, precision, limit)
             say(f"{image.name} {framework} {workload} {precision}: {check.outcome} {check.reason or check.worst}")
             tried = tried.model_copy(update={"checks": (*tried.checks, check)})
             checked(tried)
     return tried
 
 
-def _check(
-    engine: Engine, prepared: ReadyImage, framework: str, workload: str, precision: str, limit: float
+def check_adapter(
+    engine: Engine,
+    prepared: ReadyImage,
+    framework: str,
+    workload: str,
+    precision: str,
+    limit: float,
+    slot: Slot | None = None,
 ) -> AdapterCheck:
-    arguments = ["check", workload, "--framework", framework, "--device", "cpu", "--precision", precision]
+    """Hold one adapter against the reference, on a slot of the machine or on all of its CPUs. Raises EngineError."""
+    device = slot.device_kind if slot else "cpu"
+    arguments = ["check", workload, "--framework", framework, "--device", device, "--precision", precision]
     adapter = adapter_sha256(framework, workload)
-    printed, log, code = _output(engine, prepared, arguments, limit)
+    printed, log, code = _output(engine, prepared, arguments, limit, slot)
     outcome: Outcome = "ok"
     worst, compared, reason = None, None, ""
     if printed is None:
@@ -288,10 +296,10 @@ def _check(
 
 
 def _output(
-    engine: Engine, prepared: ReadyImage, arguments: Sequence[str], limit: float
+    engine: Engine, prepared: ReadyImage, arguments: Sequence[str], limit: float, slot: Slot | None = None
 ) -> tuple[bytes | None, str, int]:
     """(the last line of standard output, None where it took too long; the end of standard error; the exit code)."""
-    slot = Slot("cpu", (), tuple(sorted(os.sched_getaffinity(0))), None)
+    slot = slot or Slot("cpu", (), tuple(sorted(os.sched_getaffinity(0))), None)
     cache = cell_cache.folder_of(engine.name, prepared.image.name, prepared.digest)
     running = engine.start(prepared, arguments, slot, "images-try", None, cache)
     try:

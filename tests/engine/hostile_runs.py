@@ -75,4 +75,5 @@ class Site:
         parts = list((self.folder / "results").rglob("*.part"))
         # A kind makes a folder with a raised two, which nobody can take for his own.
         scratch = [path for path in cache.glob("s*/*") if "\u00b2" not in path.name]
-        return [*self.alive().items(), *self.containers(), *scratch, *armed, *parts]
+        mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if f"{self.folder}/" in line]
+        return [*self.alive().items(), *mounts, *self.containers(), *scratch, *armed, *parts]

@@ -106,3 +106,18 @@ def test_doctors_container_sees_what_it_was_given_by_name(
     checks = doctor(variables, tiny)
     assert {checks[name]["status"] for name in ("CDI", "hook", "cgroups", "container")} == {"ok"}, checks
     assert uuid_of(9, "MIG") in checks["container"]["saw"]
+
+
+def test_doctor_tells_that_cdi_gave_the_gpus_and_that_cuda_opens_none(
+    own: OwnEngine, variables: dict[str, str], tiny: str, fleet_file: Path
+) -> None:
+    fleet = Fleet((FakeGpu(),))
+    fleet.write(fleet_file)
+    own.describe(fleet)
+    assert "through CDI; CUDA opens them" in doctor(variables, tiny)["container"]["saw"]
+    # A specification that was made before nvidia_uvm was loaded lacks its device.
+    file = own.specifications / "nvidia.yaml"
+    file.write_text(file.read_text().replace(" NVIDIA L4", " NVIDIA L4\n    - DLBENCH_CUINIT=999", 1))
+    check = doctor(variables, tiny)["container"]
+    assert (check["status"], "through CDI, and CUDA opens none of them (cuInit says 999" in check["saw"]) == (
+        "fail", True), check  # fmt: skip

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
-from runner.catalog.images import PROJECT
+from runner.catalog.images import PROJECT, load_catalog
+from runner.engines.base import ReadyImage, Slot
+from runner.engines.docker import cdi
+from runner.engines.docker.engine import DockerEngine
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, uuid_of
 
@@ -68,3 +71,35 @@ def test_doctor_explains_an_engine_without_the_toolkit(variables: dict[str, str]
     assert check["status"] == "fail"
     assert "could not select device driver" in check["saw"]
     assert "install the NVIDIA Container Toolkit" in check["fix"]
+
+
+def test_doctor_says_that_cuda_opens_nothing_in_a_container_where_nvml_answers(
+    variables: dict[str, str], tiny: str, fleet_file: Path
+) -> None:
+    file = Fleet((FakeGpu(),)).write(fleet_file)
+    well = doctor(variables, tiny)["container"]
+    assert (well["status"], "through NVIDIA's hook; CUDA opens them" in well["saw"]) == ("ok", True), well
+    file.write_text(f"{file.read_text()}hook_cuinit 802\n")
+    check = doctor(variables, tiny)["container"]
+    assert check["status"] == "fail"
+    assert "through NVIDIA's hook, and CUDA opens none of them (cuInit says 802" in check["saw"]
+    assert check["fix"] == "its remedy"
+
+
+def test_an_engine_that_has_no_hook_by_this_name_gives_its_gpus_without_the_name(
+    own: OwnEngine, tiny: str, fleet_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Docker before 29 refuses the name as Docker 29 does where dockerd found no hook."""
+    Fleet((FakeGpu(),)).write(fleet_file)
+    monkeypatch.setenv("DOCKER_HOST", own.url)
+    monkeypatch.setattr(DockerEngine, "_hook", cdi.HOOK_DRIVER)
+    engine = DockerEngine()
+    prepared = ReadyImage(load_catalog()["torch-2.15.0-cu132"], tiny, ("nvidia-smi",))
+    slot = Slot("cuda", (uuid_of(0),), (), None)
+    for _ in range(2):
+        running = engine.start(prepared, ["-L"], slot, "test", None, tmp_path / "cache")
+        assert uuid_of(0).encode() in b"".join(running.events())
+        assert running.wait().code == 0
+        # From then on it is asked without it.
+        assert engine._hook == ""
+    engine.sweep()

@@ -209,4 +209,4 @@ def test_no_container_is_asked_for_where_there_is_no_engine(tmp_path: Path) -> N
         text=True,
     )
     assert ended.returncode == 2
-    assert "no Docker Engine answers" in ended.stdout + ended.stderr
+    assert "no container engine answers" in ended.stdout + ended.stderr

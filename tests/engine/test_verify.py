@@ -34,7 +34,7 @@ def test_an_image_is_probed_measured_and_judged(base_image: str, tmp_path: Path)
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert (ended.returncode, bool(ended.stdout)) == (2, True), ended.stderr
     (found,) = json.loads(ended.stdout)["findings"]
-    assert (found["kind"], found["parity_passed"]) == ("no-reference", True)
+    assert (found["verdict"], found["parity_passed"]) == ("no-reference", True)
     assert found["facts"]["engine"] == "docker"
     assert "GFLOP/s" in found["expectation"]["model"]
     assert found["expectation"]["low"] > 0

@@ -60,6 +60,7 @@ def images() -> dict[str, Image]:
         "accelerator": "cuda",
         "base": "tiny",
         "precisions": ("fp32", "tf32"),
+        "no_modes": {"xla": "a tiny image runs in one mode"},
         "locked": date(2026, 1, 1),
         "download_gb": 0.0,
         "installed_sha256": "0" * 64,

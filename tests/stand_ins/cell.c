@@ -1,4 +1,5 @@
-/* The one program of the tiny image: a cell that replays a recorded stream, and, called as nvidia-smi, the list of its GPUs.
+/* The one program of the tiny image: a cell that replays a recorded stream, called as nvidia-smi the list of its GPUs, and called as
+ * python what the doctor's question to CUDA prints (runner/engines/docker/gpu_trial.py).
  *
  * It sees the GPUs that the hook's stand-in wrote into /dev/dlbench-gpus, or those that CDI edits put into its environment as
  * DLBENCH_GPU_<place>, and no others. In the stream
@@ -37,6 +38,20 @@ static int nvidia_smi(void) {
         return 9;
     }
     for (int at = 0; at < count; at++) printf("GPU %d: %s (UUID: %s)\n", at, models[at], uuids[at]);
+    return 0;
+}
+
+/* [NVIDIA_VISIBLE_DEVICES, what CUDA opens, why it opens nothing]. The hook's stand-in, or CDI's environment, may have said cuInit's number. */
+static int python(void) {
+    const char *visible = getenv("NVIDIA_VISIBLE_DEVICES"), *said = getenv("DLBENCH_CUINIT");
+    char number[8] = "";
+    FILE *file = fopen("/dev/dlbench-cuinit", "r");
+    if (file && fscanf(file, "%7s", number) == 1) said = number;
+    int count = said ? 0 : read_gpus();
+    printf("[\"%s\", [", visible ? visible : "");
+    for (int at = 0; at < count; at++) printf("%s\"%s\"", at ? ", " : "", uuids[at]);
+    if (said) printf("], \"cuInit says %s CUDA_ERROR_OF_A_TEST; its remedy\"]\n", said);
+    else printf("], null]\n");
     return 0;
 }
 
@@ -105,6 +120,7 @@ int main(int argc, char **argv) {
     double zero = seconds_now();
     int number = 0;
     if (strstr(argv[0], "nvidia-smi")) return nvidia_smi();
+    if (strstr(argv[0], "python")) return python();
     signal(SIGABRT, told_stack);
     char path[128];
     snprintf(path, sizeof path, "/%s.jsonl", argc > 2 ? argv[2] : "");

@@ -1,6 +1,8 @@
 /* Another day: a program that loads this before the C library sees a clock that is NO_PROXY's "clock+<seconds>" ahead. A build hands NO_PROXY
-   to its steps, and it is no part of the image. The times that the kernel gives to files stay right. */
+   to its steps, and it is no part of the image. Or it is as many seconds ahead as the file CLOCK_FILE says at the moment, so that a clock
+   can be set while programs run. The times that the kernel gives to files, and the monotonic clock, stay right. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -10,7 +12,14 @@
 
 static long ahead(void)
 {
-    const char *value = getenv("NO_PROXY");
+    const char *value = getenv("NO_PROXY"), *path = getenv("CLOCK_FILE");
+    char seconds[32] = "";
+    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (file >= 0) {
+        long count = read(file, seconds, sizeof seconds - 1);
+        close(file);
+        return count > 0 ? atol(seconds) : 0;
+    }
     const char *found = value ? strstr(value, "clock+") : NULL;
     return found ? atol(found + 6) : 0;
 }

@@ -179,6 +179,7 @@ class OwnEngine:
         files = {
             "cell": program.read_bytes(),
             "usr/bin/nvidia-smi": program.read_bytes(),
+            "usr/bin/python": program.read_bytes(),
             **{f"{workload}.jsonl": stream(workload, pace_milliseconds / 1000) for workload in RECORDED},
         }
         client = self.client()

@@ -7,6 +7,7 @@ then read from those files (`kind` and `devices[].name` of the Container Device 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from docker.types import DeviceRequest
 
 KIND = "nvidia.com/gpu"
+# The driver that Docker 29 and later have where dockerd found nvidia-container-runtime-hook on its PATH.
+HOOK_DRIVER = "nvidia.runtime-hook"
+_HOOK_BY_NAME_SINCE = 29
 
 # A specification of sixteen GPUs has some 100 kB. A larger file is something else.
 _MAX_BYTES = 16 << 20
@@ -25,8 +29,22 @@ def name(uuid: str) -> str:
     return f"{KIND}={uuid}"
 
 
-def device_request(uuids: Sequence[str], engine_names: Collection[str]) -> DeviceRequest:
-    """The request for these GPUs: by CDI name where the engine knows all of them, else through NVIDIA's hook.
+def hook_driver(info: Mapping[str, Any]) -> str:
+    """The engine's name for NVIDIA's hook; "" where a request without a name is the hook's anyway.
+
+    Docker 29 turns a request without a name into CDI names first, also into names that no specification has (moby#50228, moby#51942).
+    """
+    major = re.match(r"\d{1,4}", str(info.get("ServerVersion") or ""))
+    return HOOK_DRIVER if major and int(major[0]) >= _HOOK_BY_NAME_SINCE else ""
+
+
+def is_unknown_hook(said: str) -> bool:
+    """True if an engine says that it has no hook: it found none on its own PATH when it started. It may have CDI."""
+    return "could not select device driver" in said and HOOK_DRIVER in said
+
+
+def device_request(uuids: Sequence[str], engine_names: Collection[str], hook: str = "") -> DeviceRequest:
+    """The request for these GPUs: by CDI name where the engine knows all of them, else through NVIDIA's hook, by its name where it has one.
 
     When systemd reloads, a container keeps the devices that it got by CDI. It may lose those that it got from the hook.
     """
@@ -35,7 +53,7 @@ def device_request(uuids: Sequence[str], engine_names: Collection[str]) -> Devic
     names = [name(uuid) for uuid in uuids]
     if set(names) <= set(engine_names):
         return DeviceRequest(driver="cdi", device_ids=names)
-    return DeviceRequest(device_ids=list(uuids), capabilities=[["gpu"]])
+    return DeviceRequest(driver=hook, device_ids=list(uuids), capabilities=[["gpu"]])
 
 
 def devices(info: Mapping[str, Any]) -> frozenset[str]:

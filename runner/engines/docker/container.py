@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner import trees
 from runner.engines.base import EngineError, ReadyImage, Slot
 from runner.engines.docker.cdi import device_request
 from runner.engines.slots import JIT_CACHE_BYTES, JIT_CACHE_FOLDER
@@ -39,10 +39,12 @@ def container_options(
     user: str,
     cdi: Collection[str] = (),
     groups: Sequence[int] = (),
+    hook: str = "",
 ) -> dict[str, Any]:
     """The container's limits, as arguments of docker-py's create().
 
-    `cdi` are the names that the engine knows, `groups` those that a GPU cell's user needs to open the GPUs.
+    `cdi` are the names that the engine knows, `groups` those that a GPU cell's user needs to open the GPUs, `hook` the engine's name for
+    NVIDIA's hook.
     """
     from docker.types import LogConfig, Mount, Ulimit
 
@@ -80,7 +82,7 @@ def container_options(
     if slot.memory_nodes:
         options["cpuset_mems"] = ",".join(map(str, slot.memory_nodes))
     if slot.device_kind == "cuda":
-        options["device_requests"] = [device_request(slot.device_uuids, cdi)]
+        options["device_requests"] = [device_request(slot.device_uuids, cdi, hook)]
         if groups:
             options["group_add"] = list(groups)
     return options
@@ -105,7 +107,7 @@ def data_mounts(data: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> l
     """
     from docker.types import Mount
 
-    below = sorted({point for point in _mount_points(mountinfo) if data in point.parents and point.exists()})
+    below = sorted({point for point in trees.mount_points(mountinfo) if data in point.parents and point.exists()})
     if len(below) > _MOST_DATA_MOUNTS:
         raise EngineError(
             f"--data {data}: {len(below)} file systems are mounted below it, and a cell gets at most {_MOST_DATA_MOUNTS}; "
@@ -117,13 +119,6 @@ def data_mounts(data: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> l
         mount["BindOptions"] = {"NonRecursive": True}
         mounts.append(mount)
     return mounts
-
-
-def _mount_points(mountinfo: Path) -> Iterator[Path]:
-    """The mount points of file systems (proc(5)): the fifth field, in which a space is \\040."""
-    for line in mountinfo.read_bytes().splitlines():
-        escaped = line.split(b" ")[4]
-        yield Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), escaped)))
 
 
 def _environment(slot: Slot, cdi: Collection[str]) -> dict[str, str]:

@@ -17,24 +17,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from runner.catalog import guarantees
 from runner.engines.base import LOG_TAIL_BYTES, Engine, EngineError, Exit, ReadyImage, Settings, Slot
-from runner.engines.docker import cdi
+from runner.engines.docker import cdi, read_back, same_files
 from runner.engines.docker.container import container_options, device_groups, maps_users, prepare_cache
 from runner.engines.docker.stream import STDERR, STDOUT, read_frames
 from runner.engines.ownership import is_dead, owner_of
+from runner.errors import UserError, system_fault
 from runner.images import builder
-from runner.images.docker_client import Listing, NotThereError, asking, connect, list_images
+from runner.images.docker_client import Client, DockerError, Listing, NotThereError, asking, connect, list_images
 from runner.images.recipe import Recipe, layer_bytes
 from runner.images.recipe import recipe as make_recipe
 from runner.images.transfer import folder, registry
+from runner.paths import CACHE_FIX, cache_folder, nearest
+from runner.results.on_disk.isolation import not_held
 
 if TYPE_CHECKING:
     from socket import SocketIO
 
-    from docker import DockerClient
     from docker.models.containers import Container
 
     from runner.catalog.images import Image
+    from runner.results.on_disk.isolation import Isolation
 
 OWNER_LABEL = "dlbench.owner"
 RUN_LABEL = "dlbench.run"
@@ -69,12 +73,22 @@ class DockerEngine(Engine):
         self._left: list[str] = []
 
     @functools.cached_property
-    def _client(self) -> DockerClient:
+    def _client(self) -> Client:
         return connect()
 
     @functools.cached_property
     def _info(self) -> dict[str, Any]:
         return dict(self._client.info())
+
+    @functools.cached_property
+    def version(self) -> dict[str, Any]:
+        """The engine's answer about itself: its name, its version, its parts. Raises EngineError."""
+        with asking():
+            return dict(self._client.version())
+
+    @functools.cached_property
+    def _hook(self) -> str:
+        return cdi.hook_driver(self._info)
 
     def unavailable(self) -> str | None:
         """Why no engine can run cells here; None when one can."""
@@ -83,7 +97,17 @@ class DockerEngine(Engine):
         url = self._client.api.base_url
         if not url.startswith("http+"):
             return f"the engine at {url} is on another machine and cannot see this one's folders; unset DOCKER_HOST"
-        return None
+        try:
+            return self._other_files
+        except OSError as error:
+            return f"its cells need a folder to write: {system_fault(error)}; {CACHE_FIX}"
+        except UserError as error:
+            return str(error)
+
+    @functools.cached_property
+    def _other_files(self) -> str | None:
+        """Why its containers do not see this machine's files. It is asked once: a cell that hangs must not wait for the answer."""
+        return same_files.why_not(self._client, nearest(cache_folder()), {OWNER_LABEL: self._owner})
 
     def answer(self) -> None:
         """Return when the engine has answered. Raises EngineError."""
@@ -122,6 +146,14 @@ class DockerEngine(Engine):
         ):
             return None
         return "it cannot give a GPU to a container (no NVIDIA runtime; the NVIDIA Container Toolkit brings it)"
+
+    def guarantees(self) -> str:
+        """The row of the table of engines and their guarantees that fits here, as a sentence."""
+        return guarantees.sentence(*self.kind())
+
+    def kind(self) -> tuple[str, bool, str]:
+        """The engine's key in that table."""
+        return self.name, maps_users(self._info), str(self._info.get("CgroupVersion") or "1")
 
     def _listed(self) -> Listing:
         """The images that are here, asked for once until the next one is prepared: a plan asks about every image of the catalog."""
@@ -203,17 +235,37 @@ class DockerEngine(Engine):
         cache: Path,
     ) -> DockerRunning:
         """Start one cell in a container of its own. Raises EngineError, and leaves nothing behind then."""
+        try:
+            return self._started(prepared, self.options(prepared, arguments, slot, data, cache, self._hook), label)
+        except DockerError as error:
+            if not cdi.is_unknown_hook(error.said):
+                raise
+            self._hook = ""
+        return self._started(prepared, self.options(prepared, arguments, slot, data, cache, self._hook), label)
+
+    def options(
+        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, data: Path | None, cache: Path, hook: str
+    ) -> dict[str, Any]:
+        """The container's limits, as arguments of docker-py's create()."""
         user = prepare_cache(cache, shared=maps_users(self._info))
         names, groups = cdi.devices(self._info), device_groups(self._info)
-        options = container_options(prepared, arguments, slot, data, cache, user, names, groups)
+        return container_options(prepared, arguments, slot, data, cache, user, names, groups, hook)
+
+    def _started(self, prepared: ReadyImage, options: dict[str, Any], label: str) -> DockerRunning:
         labels = {OWNER_LABEL: self._owner, RUN_LABEL: label}
         # A client of its own: stop() comes from another thread. A name of our own: an engine may make a container and answer too late.
-        client = connect(self._client.api.api_version)
+        client = connect(self._client.api.api_version, self._client.host)
         name = f"dlbench-{secrets.token_hex(8)}"
         container = None
         try:
             with asking(f"{prepared.image.name}: the container could not be made"):
                 container = client.containers.create(name=name, labels=labels, **options)
+                isolation = read_back.isolation(self.version, self._info, options, self.host_config(container))
+            if "GPUs" in not_held(isolation):
+                asked, has = isolation["limits"]["GPUs"]
+                raise EngineError(
+                    f"{prepared.image.name}: {isolation['engine']} gave the container {has} of {asked} GPUs, without a word"
+                )
             with asking(f"{prepared.image.name}: the container could not be started"):
                 # Attach before it starts, so that no line is lost and the engine keeps no second copy of the output.
                 stream = container.attach_socket(params={"stdout": 1, "stderr": 1, "stream": 1})
@@ -226,7 +278,11 @@ class DockerEngine(Engine):
             client.close()
             raise
         # A connection by socket gives a socket's stream, and unavailable() refuses any other.
-        return DockerRunning(client, container, cast("SocketIO", stream), self._left)
+        return DockerRunning(client, container, cast("SocketIO", stream), self._left, isolation)
+
+    def host_config(self, container: Container) -> Mapping[str, Any]:
+        """The limits of a container as the engine has them, in the words of Docker's API."""
+        return cast("Mapping[str, Any]", container.attrs["HostConfig"])
 
     def sweep(self) -> int:
         """Remove the containers whose runner has died, and our own that could not be ended; return how many.
@@ -262,12 +318,14 @@ class DockerRunning:
 
     def __init__(
         self,
-        client: DockerClient,
+        client: Client,
         container: Container,
         stream: SocketIO,
         left: list[str],
+        isolation: Isolation | None = None,
     ) -> None:
         self._client = client
+        self._isolation = isolation
         self._left = left
         self._container = container
         # Not known yet, or never.
@@ -364,11 +422,12 @@ class DockerRunning:
             if self._state is None:
                 name = f"container {self._container.name} ({self._container.short_id})"
                 left = f"{name} could not be ended; the next run tries to remove it (`docker rm --force` does the same)"
-                self._exit = Exit(128 + signal.SIGKILL, False, tail, left)
+                self._exit = Exit(128 + signal.SIGKILL, False, tail, left, self._isolation)
                 return self._exit
             if self._state.get("Error"):
                 tail += f"\n{self._state['Error']}"
-            self._exit = Exit(int(self._state["ExitCode"]), bool(self._state["OOMKilled"]), tail)
+            code, out_of_memory = int(self._state["ExitCode"]), bool(self._state["OOMKilled"])
+            self._exit = Exit(code, out_of_memory, tail, isolation=self._isolation)
         return self._exit
 
     def _settle(self) -> None:
@@ -392,16 +451,16 @@ class DockerRunning:
             self._client.close()
 
 
-def _ping(client: DockerClient) -> None:
+def _ping(client: Client) -> None:
     """Return when the engine has answered, which it does at once or not at all. Raises EngineError."""
     with asking():
         client.api.get(f"{client.api.base_url}/_ping", timeout=_PING_SECONDS).raise_for_status()
 
 
 @contextlib.contextmanager
-def _own_client(client: DockerClient) -> Iterator[DockerClient]:
+def _own_client(client: Client) -> Iterator[Client]:
     """A further connection, for a question about one container: nothing waits behind it. Raises EngineError."""
-    own = connect(client.api.api_version)
+    own = connect(client.api.api_version, client.host)
     own.api.timeout = _END_SECONDS
     try:
         yield own
@@ -409,7 +468,7 @@ def _own_client(client: DockerClient) -> Iterator[DockerClient]:
         own.close()
 
 
-def _remove_or_note(client: DockerClient, container: str, left: list[str]) -> bool:
+def _remove_or_note(client: Client, container: str, left: list[str]) -> bool:
     """Remove a container by id or name, whatever it is doing. If the engine does not do it, note it among those that are left.
 
     Says whether it was removed: False also where it is gone already.

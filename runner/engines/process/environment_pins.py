@@ -8,16 +8,10 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name, canonicalize_version
 
-_PIN = re.compile(r"^([A-Za-z0-9][^\s=]*)==([^\s;\\]+)", re.MULTILINE)
+from runner.catalog.images import read_pins
 
 # The folder that an installer leaves for each package: NAME-VERSION, and of old ones the Python, too.
 _FOLDER = re.compile(r"^([^-]+)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info$")
-
-
-def pins(lock: Path) -> dict[str, str]:
-    """The version of each package that a lock names, by its normalised name."""
-    found = _PIN.findall(lock.read_text(encoding="utf-8"))
-    return {canonicalize_name(name): canonicalize_version(version) for name, version in found}
 
 
 def difference(environment: Path, locks: Iterable[Path]) -> str | None:
@@ -30,9 +24,10 @@ def difference(environment: Path, locks: Iterable[Path]) -> str | None:
         if named := _FOLDER.match(entry.name):
             installed[canonicalize_name(named[1])] = canonicalize_version(named[2])
     for lock in locks:
-        for name, version in pins(lock).items():
-            if name not in installed:
-                return f"{name} {version} is not in it"
-            if installed[name] != version:
-                return f"its {name} is {installed[name]}, and the lock has {version}"
+        for pin in read_pins(lock):
+            version = canonicalize_version(pin.version)
+            if pin.name not in installed:
+                return f"{pin.name} {version} is not in it"
+            if installed[pin.name] != version:
+                return f"its {pin.name} is {installed[pin.name]}, and the lock has {version}"
     return None

@@ -69,12 +69,18 @@ def _candidates(minor: str) -> Iterator[str]:
         yield on_path
     if platform.python_version().startswith(minor + "."):
         yield sys.executable
-    for path in sorted(root.glob(f"versions/{minor}.*/bin/python{minor}"), key=_patch, reverse=True):
-        yield str(path)
+    yield from map(str, sorted(_of_pyenv(root, minor), key=_patch, reverse=True))
     if uv := find_program("uv"):
         answer = _output([uv, "python", "find", "--offline", "--no-python-downloads", "--no-project", minor])
         if answer:
             yield answer.strip()
+
+
+def _of_pyenv(root: Path, minor: str) -> list[Path]:
+    try:
+        return list(root.glob(f"versions/{minor}.*/bin/python{minor}"))
+    except OSError:  # another user's folder, which `su` leaves in PYENV_ROOT
+        return []
 
 
 def _patch(path: Path) -> int:

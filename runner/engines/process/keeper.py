@@ -163,7 +163,9 @@ def remove(scratch: str) -> None:
     loader = importlib.machinery.SourceFileLoader("trees", path)
     trees = types.ModuleType(loader.name)
     loader.exec_module(trees)
-    trees.remove(scratch)
+    folder = trees.Path(scratch)
+    trees.detach(folder)
+    trees.remove(folder)
 
 
 def main() -> None:

@@ -21,11 +21,12 @@ from pathlib import Path
 from bench import rules
 from runner import trees
 from runner.engines.base import ReadyImage
+from runner.engines.cell_cache import private_folder
 from runner.engines.ownership import is_dead, owner_of
 from runner.engines.process import keeper
 from runner.engines.slots import JIT_CACHE_BYTES, JIT_CACHE_FOLDER, LOG_TAIL_BYTES, Exit, Slot
 from runner.errors import EngineError, system_fault
-from runner.paths import PROJECT, cache_folder
+from runner.paths import PROJECT
 
 KEEPER = Path(keeper.__file__)
 
@@ -34,6 +35,8 @@ KEEPER = Path(keeper.__file__)
 _END_SECONDS = 10.0
 
 CHUNK_BYTES = 64 * 1024
+# bench/ranks.py prints it of a process that was killed.
+_KILLED_MARK = b"(SIGKILL)"
 
 # Folders in which frameworks keep compiled code, by default below HOME or a folder that all users share. A cell gets a new folder, as
 # in a container: it loads nothing that another cell left.
@@ -135,6 +138,8 @@ class LocalRunning:
         self._left: str | None = None
         self._wake, self._waker = os.pipe()
         self._oom_kills = oom_kills()
+        # Of a cell in several processes the kernel may end one. Then the cell itself ends as after any error (bench/ranks.py).
+        self._says_killed = False
         self._log = bytearray()
         self._log_reader = threading.Thread(target=self._read_log, daemon=True)
         self._log_reader.start()
@@ -153,11 +158,14 @@ class LocalRunning:
         output, ready = self._process.stdout.fileno(), select.poll()
         ready.register(output, select.POLLIN)
         ready.register(self._wake, select.POLLIN)
+        end = b""  # of what was read before: the mark may lie in two chunks
         while self._left is None:
             if output in dict(ready.poll()):
                 chunk = os.read(output, CHUNK_BYTES)
                 if not chunk:
                     return
+                self._says_killed |= _KILLED_MARK in end + chunk
+                end = (end + chunk)[1 - len(_KILLED_MARK) :]
                 yield chunk
 
     def stop(self) -> None:
@@ -178,10 +186,9 @@ class LocalRunning:
                 return
         end = time.monotonic() + _END_SECONDS
         while not self._ended.wait(0.1):
-            pids = kill_users_of(self._scratch, self._process.pid)
+            pids = kill_users_of(self._scratch, self.pid())
             if time.monotonic() > end:
-                named = f" ({', '.join(map(str, pids))})" if pids else ""
-                self._left = f"processes of it{named} could not be ended; end them by hand"
+                self._left = _could_not_be_ended(pids)
                 os.write(self._waker, b"x")
                 return
 
@@ -209,6 +216,12 @@ class LocalRunning:
         for _ in self.events():  # read the rest: a cell whose output nobody reads would block
             pass
         code = self._process.wait()
+        if code < 0 or self._scratch.exists():
+            # Its keeper did not come to its end, so processes of the cell may go on without any output.
+            end = time.monotonic() + _END_SECONDS
+            while (pids := kill_users_of(self._scratch)) and time.monotonic() < end:
+                time.sleep(0.1)
+            self._left = self._left or (_could_not_be_ended(pids) if pids else None)
         self._ended.set()
         self._cut()
         self._log_reader.join(timeout=5)
@@ -219,11 +232,16 @@ class LocalRunning:
                 pipe.close()
         os.close(self._wake)
         os.close(self._waker)
-        trees.remove(self._scratch)
-        killed = code == 128 + signal.SIGKILL and self._killer is None
+        _remove(self._scratch)
+        killed = (self._says_killed or code == 128 + signal.SIGKILL) and self._killer is None
         out_of_memory = killed and oom_kills() > self._oom_kills
         code = code if code >= 0 else 128 - code  # the keeper itself was killed
         return Exit(code, out_of_memory, bytes(self._log).decode("utf-8", "replace"), self._left)
+
+
+def _could_not_be_ended(pids: Sequence[int]) -> str:
+    named = f" ({', '.join(map(str, pids))})" if pids else ""
+    return f"processes of it{named} could not be ended; end them by hand"
 
 
 def kill_users_of(scratch: Path, keeper_pid: int | None = None) -> list[int]:
@@ -247,23 +265,23 @@ def oom_kills() -> int:
     return 0
 
 
-def _scratch_folder() -> Path:
-    return cache_folder() / "scratch"
-
-
 def _make_scratch() -> Path:
     """A temporary folder that names its owner, so that a later runner can remove what a killed one left."""
-    folder = _scratch_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=owner_of(os.getpid()).replace("/", "_") + "_", dir=folder))
+    prefix = owner_of(os.getpid()).replace("/", "_") + "_"
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=private_folder("scratch")))
+
+
+def _remove(scratch: Path) -> None:
+    trees.detach(scratch)
+    trees.remove(scratch)
 
 
 def sweep_scratch() -> int:
     """Remove the scratch folders of runners that have died, and end the cells whose keepers could not; return how many."""
     removed = 0
-    for path in _scratch_folder().glob("*_*_*_*_*"):
+    for path in private_folder("scratch").glob("*_*_*_*_*"):
         if is_dead("/".join(path.name.split("_")[:4])):
             kill_users_of(path)
-            trees.remove(path)
+            _remove(path)
             removed += 1
     return removed

@@ -7,14 +7,12 @@ configuration holds: mirrors, extra indexes, wheel folders, certificates, proxie
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import itertools
 import os
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,14 +21,15 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from runner import known_messages, trees
+from runner.catalog.images import LINKS, read_pins
+from runner.engines import folder_probe
 from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
 from runner.engines.process import environment_pins
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
 from runner.errors import naming, system_fault
 from runner.images import pip_configuration
-from runner.machine import lease
-from runner.paths import CACHE_FIX, cache_folder
+from runner.paths import CACHE_FIX, cache_folder, nearest
 from runner.text import plural
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class VenvEngine(Engine):
 
     def images_folder(self) -> Path | None:
         """The folder of environments, or before the first one its nearest existing parent."""
-        return next(folder for folder in (cache_folder(), *cache_folder().parents) if folder.is_dir())
+        return nearest(cache_folder())
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
         """Make the environment unless it is there. Raises EngineError."""
@@ -85,7 +84,7 @@ class VenvEngine(Engine):
         folder = environment_folder(image, interpreter)
         try:
             with alone(folder, say):
-                if (folder / COMPLETE).exists() and (why := environment_pins.difference(folder, _locks(image))):
+                if (folder / COMPLETE).exists() and (why := environment_pins.difference(folder, image.locks)):
                     say(f"{image.name}: its environment is not what was installed ({why}): it is made again")
                     (folder / COMPLETE).unlink()
                 if not (folder / COMPLETE).exists():
@@ -147,6 +146,8 @@ def _is_there(probe: str) -> bool:
 def _key(image: Image, interpreter: Interpreter) -> str:
     """sha256 (hex) of what the environment depends on."""
     content = f"{image.lock_sha256}\n{interpreter.path}\n{interpreter.version}\n"
+    if image.accelerator == "cuda":
+        content += LINKS.read_text(encoding="utf-8")
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -167,9 +168,11 @@ def trial_folder(environment: Path) -> Path:
 
 @contextlib.contextmanager
 def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the folder's lock: of two runners that need the same environment, one makes it and the other waits."""
+    """Hold the folder's lock: of two runners that need the same environment, one makes it and the other waits. Raises EngineError."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _has_locks(folder.parent)
+    # Without locks the library would take a lock file that it did not make for one that is held.
+    if why := folder_probe.fault(folder.parent, folder_probe.ENVIRONMENT):
+        raise EngineError(f"{folder.parent} {why}; {CACHE_FIX}")
     lock = FileLock(f"{folder}.lock")
     try:
         lock.acquire(timeout=0)
@@ -182,37 +185,20 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         lock.release()
 
 
-def _has_locks(folder: Path) -> None:
-    """Raise EngineError where a file system has no locks: the library would take a lock file that it did not make for one that is held."""
-    with tempfile.TemporaryFile(dir=folder) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise EngineError(
-                f"{folder} cannot be locked ({error.strerror}): {lease.WITHOUT_LOCKS}, and two runners could make one environment at once; "
-                "set XDG_CACHE_HOME to a folder on another one"
-            ) from None
-
-
 def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[str], None]) -> None:
     """Make the environment in its final place; the marker, written last, says that it is whole."""
-    packages = plural(len(environment_pins.pins(image.lock_path)), "package")
+    packages = plural(sum(len(read_pins(lock)) for lock in image.locks), "package")
     say(f"{image.name}: installing {packages}, {image.download_gb:g} GB where pip has none cached")
     environment = NewEnvironment(image, interpreter, folder, say)
     environment.install(image.lock_path)
     environment.build_sources()
     environment.finish()
-    if why := environment_pins.difference(folder, _locks(image)):
+    if why := environment_pins.difference(folder, image.locks):
         raise EngineError(
             f"{image.name}: pip ended well, and {folder} is not what it installed: {why}; see `pip config list`"
         )
     with naming(folder / COMPLETE):
         (folder / COMPLETE).write_text(f"{_key(image, interpreter)}\n")
-
-
-def _locks(image: Image) -> list[Path]:
-    """The locks of an image: of wheels, and of what it builds of sources."""
-    return [image.lock_path, *([image.sources_path] if image.source_builds else [])]
 
 
 class NewEnvironment:
@@ -225,8 +211,11 @@ class NewEnvironment:
         trees.remove(folder)
         self.folder = folder
         self._image, self._say, self._steps = image, say, _Steps(image.name, log)
-        python = [str(interpreter.path), "-I", "-m", "venv", str(folder)]
-        self._steps.must_succeed(python, "the environment could not be made")
+        # In two steps: `venv` alone swallows the words of ensurepip.
+        bare = [str(interpreter.path), "-I", "-m", "venv", "--without-pip", str(folder)]
+        self._steps.must_succeed(bare, "the environment could not be made")
+        pip = [str(folder / "bin" / "python"), "-I", "-m", "ensurepip", "--upgrade", "--default-pip"]
+        self._steps.must_succeed(pip, "the environment could not be made: its pip could not be installed")
         self._steps.settings = pip_configuration.variables(str(folder / "bin" / "python"))
         self._pip = [
             str(folder / "bin" / "python"),
@@ -263,10 +252,10 @@ class NewEnvironment:
             self._steps.must_succeed(sources, "its sources could not be built")
 
     def finish(self) -> None:
-        """Run the image's finish.sh, where it has one."""
-        path = self._image.finish_path
-        if path.is_file():
-            self._steps.must_succeed(["sh", str(path)], f"{path} failed", self.folder / "bin")
+        """Run the script of all images, and the image's finish.sh, where it has one."""
+        for path in (LINKS, self._image.finish_path):
+            if path.is_file():
+                self._steps.must_succeed(["sh", str(path)], f"{path} failed", self.folder / "bin")
 
 
 class _Steps:
@@ -275,7 +264,7 @@ class _Steps:
     def __init__(self, name: str, log: Path) -> None:
         self._name = name
         self._log = log
-        self._last: deque[str] = deque(maxlen=_SHOWN_LINES)
+        self._last: deque[str] = deque(maxlen=known_messages.MOST_LINES)
         # Variables for pip, which then reads no file of settings. Those of the user's own environment go before them.
         self.settings: dict[str, str] | None = None
         with naming(log):
@@ -288,7 +277,7 @@ class _Steps:
     def failure(self, what: str) -> EngineError:
         # pip's warnings, of each attempt to reach an index, would hide its reason.
         reason = list(itertools.dropwhile(lambda line: not line.lstrip().startswith("ERROR: "), self._last))
-        lines = "\n".join(f"  {line}" for line in reason or self._last)
+        lines = "\n".join(f"  {line}" for line in reason[:_SHOWN_LINES] or list(self._last)[-_SHOWN_LINES:])
         # First: a table shows the beginning.
         what = known_messages.other_file(lines) or what
         return EngineError(f"{self._name}: {what}\n{lines}\nthe whole log: {self._log}")
