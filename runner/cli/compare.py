@@ -22,14 +22,14 @@ from runner.cli.shared import (
     Out,
     chosen_runs,
     note,
-    print_json,
     print_rows,
     renewed,
     split_words,
     stored_runs,
 )
 from runner.errors import UserError
-from runner.results.store import RunStore, StoreError, run_folder
+from runner.json_document import print_document
+from runner.results.store import RunStore, StoreError, created, run_folder, runs_below
 from runner.terminal import folded
 from runner.text import visible
 
@@ -72,7 +72,7 @@ def compare(
     if by in (None, "run") and not runs and len(set(are_runs)) == 2:
         raise _half_a_pair(*((a, b) if are_runs[0] else (b, a)), out)
     if by in (None, "run") and all(are_runs):
-        names = [folder.resolve().name for folder in pair]
+        names = [RunStore(folder).run_id for folder in pair]
         comparison = answers.comparison(_with_others(pair), names[0], names[1], "run", margin / 100)
         if sides := answers.different_images(comparison):
             where = "" if out == Path("results") else f" --out {out}"
@@ -86,7 +86,7 @@ def compare(
         tables = load(chosen_runs(named, out), ANSWER) if named else _newest_with_both(out, a, b, by)
         comparison = answers.comparison(tables, a, b, by, margin / 100)
     if output_format == "json":
-        print_json(answers.document(comparison))
+        print_document(answers.document(comparison))
     elif output_format == "csv":
         typer.echo(comma_separated(answers.records(comparison)), nl=False)
     elif output_format == "markdown":
@@ -108,15 +108,14 @@ def _with_others(pair: Sequence[Path]) -> Tables:
         with contextlib.suppress(StoreError):
             if shared and shared <= _planned(RunStore(path)):
                 others.append(path)
-    # A run's id begins with its time.
-    order = sorted([*others, *sides], key=lambda path: path.name)
+    order = sorted([*others, *sides], key=created)
     near = sorted(others, key=lambda path: min(abs(order.index(path) - order.index(side)) for side in sides))[
         :MOST_OTHERS
     ]
     tables, _ = load_readable(renewed([*pair, *near], readable=True), ANSWER)
     names = {run.run_id for run in tables.runs}
     # A side that cannot be read says why.
-    return tables if names >= {side.name for side in sides} else load(renewed(pair), ANSWER)
+    return tables if names >= {RunStore(side).run_id for side in sides} else load(renewed(pair), ANSWER)
 
 
 def _planned(store: RunStore) -> set[str]:
@@ -124,7 +123,7 @@ def _planned(store: RunStore) -> set[str]:
 
 
 def _half_a_pair(run: str, other: str, out: Path) -> UserError:
-    newest = [visible(path.parent.name) for path in sorted(out.glob("*/run.json"))[:-6:-1]]
+    newest = [visible(folder.name) for folder in runs_below(out)[:-6:-1]]
     return UserError(
         f"{visible(run, 200)} is a run, and {visible(other, 200)} is none; name another run. The newest below {out} are: "
         f"{', '.join(newest) or 'none'}"

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 
-from runner.cli.shared import TextOrJson, print_json
+from typing_extensions import TypedDict
+
+from runner.cli.shared import TextOrJson
+from runner.json_document import print_document
 from runner.machine.detect import detect_cpu, detect_gpus
 from runner.machine.devices import Gpu, Refused, unknown_users
 from runner.machine.nvml import NVLINK
@@ -14,19 +17,22 @@ from runner.results import clock_settings
 from runner.terminal import print_table
 
 
+class GpusDocument(TypedDict):
+    """The GPUs of this machine."""
+
+    gpus: tuple[Gpu, ...]
+    refused_gpus: tuple[Refused, ...]
+    why_no_gpu: str | None
+    remarks: tuple[str, ...]
+
+
 def gpus(output_format: TextOrJson = "text") -> None:
     """Names each GPU that cannot be used, with the reason."""
     usable, refused, why_none = detect_gpus(detect_cpu().cpus)
     notes = (*limits(usable, refused, os.environ), *unknown_users(usable))
     if output_format == "json":
-        return print_json(
-            {
-                "gpus": [asdict(gpu) for gpu in usable],
-                "refused": [asdict(gpu) for gpu in refused],
-                "why_none": why_none,
-                "notes": notes,
-            }
-        )
+        document: GpusDocument = {"gpus": usable, "refused_gpus": refused, "why_no_gpu": why_none, "remarks": notes}
+        return print_document(document)
     if why_none:
         return print(f"no GPU: {why_none}")
     _print_table(usable)

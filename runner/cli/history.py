@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from reports.answers import run_history as answers
-from reports.answers.contrast import METHOD
 from reports.answers.export import comma_separated
 from reports.data.model import Tables
 from reports.data.tables import ANSWER, load, load_readable
-from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, note, print_json, print_rows, renewed, stored_runs
+from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, note, print_rows, renewed, stored_runs
 from runner.errors import UserError
+from runner.json_document import print_document
+from runner.results.store import write_bytes
 from runner.terminal import folded
 from runner.text import visible
 
@@ -26,6 +27,13 @@ def history(
     ] = False,
     margin: Margin = 5.0,
     out: Out = Path("results"),
+    otava: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Also write a CSV a cell into this folder, and the otava.yaml with which `otava analyze` of Apache Otava reads them.",
+        ),
+    ] = None,
     output_format: AnyFormat = "text",
 ) -> None:
     """A run counts as one measurement, however many repeats it has. CSV and JSON hold every row.
@@ -33,13 +41,17 @@ def history(
     Exit code 0: nothing changed by more than the margin; 1: something changed, or may have, by more, or fails since; 2: some cell is
     open.
     """
-    moves = answers.history(
-        load(chosen_runs(runs, out), ANSWER) if runs else _readable(renewed(stored_runs(out), readable=True)),
-        margin / 100,
-    )
+    tables = load(chosen_runs(runs, out), ANSWER) if runs else _readable(renewed(stored_runs(out), readable=True))
+    moves = answers.history(tables, margin / 100)
+    if otava is not None:
+        # Only this needs it.
+        from reports.answers import other_formats
+
+        for path, text in other_formats.otava(moves, tables, otava).items():
+            write_bytes(path, text.encode())
     rows = moves.rows if everything else moves.moved
     if output_format == "json":
-        print_json(answers.document(moves))
+        print_document(answers.document(moves))
     elif output_format == "csv":
         typer.echo(comma_separated(answers.every_record(moves)), nl=False)
     elif output_format == "markdown":
@@ -50,7 +62,7 @@ def history(
         # If nothing moved, show that of each cell.
         if shown := rows or moves.rows:
             print_rows(answers.table(shown), answers.compact(shown))
-        for line in (*(one.line for one in moves.broken), moves.summary, *((METHOD,) if shown else ())):
+        for line in (*(one.line for one in moves.broken), moves.summary, *((answers.HOW,) if shown else ())):
             print(folded(line))
     raise typer.Exit(moves.exit_code)
 

@@ -64,7 +64,8 @@ class Commands(LazyGroup):
     package = "runner.cli"
     names: ClassVar[Mapping[str, str]] = {
         "matrix": "Run every image, framework and workload on the devices of this machine; write results and a report.",
-        "import": "Make a run of what a kit measured on another machine (make gpu-kit).",
+        "import": "Make a run of what another machine measured: by a kit (make gpu-kit), or by `runner share`.",
+        "share": "Write what others need to judge a run again, without names, for a collection of references.",
         "report": "Write one self-contained HTML report from stored runs.",
         "compare": "Say which step times differ between two runs, images, frameworks, GPUs or CUDA versions.",
         "history": "Say which step times changed since an earlier run, and after which event.",
@@ -77,7 +78,12 @@ class Commands(LazyGroup):
         "nodes": "Look at several machines: their GPUs, what differs between them, what would not run.",
     }
     unlisted: ClassVar[Mapping[str, str]] = {"agent": "Run cells on this node for a driver on another machine."}
-    modules: ClassVar[Mapping[str, str]] = {"nodes": "nodes.look", "agent": "nodes.agent"}
+    modules: ClassVar[Mapping[str, str]] = {
+        "nodes": "nodes.look",
+        "agent": "nodes.agent",
+        "import_": "archives.import_",
+        "share": "archives.share",
+    }
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with _one_style():

@@ -15,13 +15,14 @@ import typer
 
 from runner.admission.renew import renew
 from runner.cli.report import Reporter, report_path, write_report, write_report_beside
-from runner.cli.shared import TextOrJson, flag_of, note, print_json, takes_options
+from runner.cli.shared import TextOrJson, flag_of, note, takes_options
 from runner.errors import NothingBegunError, UserError, system_fault
+from runner.json_document import print_document
 from runner.results.store import RunStore, statuses
 from runner.run import begin, budget, progress
-from runner.run.begin import Prospect
 from runner.run.options import Options
 from runner.run.outlook import print_plan
+from runner.run.prospect import Prospect
 from runner.terminal import lasting_stderr
 
 # A year. More is a mistake.
@@ -69,6 +70,11 @@ def matrix(
         if dry_run:
             return print_plan(prospect, as_json, minutes, prospect.jobs_left(run))
         if resume is not None and not prospect.jobs_left(run):
+            if prospect.options.nodes is not None:
+                # Only this needs it. The runner or an agent may have been killed after the last cell.
+                from runner.nodes import spool
+
+                spool.remove(run.run_id)
             return _say_complete(run, as_json)
         return _measure(prospect, run, resume is not None, minutes, ends_at, as_json)
 
@@ -111,7 +117,7 @@ def _measure(
         else:
             code = execute(prospect, run, reporter.write, resumed, ends_at, write_report_beside, answer, minutes)
         if as_json:
-            print_json(summary.document(run))
+            print_document(summary.document(run))
     except OSError as error:
         note(f"runner: {system_fault(error)}; what had ended before is kept, and --resume goes on from there")
         raise typer.Exit(1) from None
@@ -160,7 +166,7 @@ def _say_complete(run: RunStore, as_json: bool) -> None:
         run.remove_parts()
         write_report(run.folder)
     if as_json:
-        print_json(summary.document(run))
+        print_document(summary.document(run))
     note(f"{run.run_id} is complete: nothing is left to run, and nothing was changed")
     note(f"report   {report_path(run.folder)}")
     raise typer.Exit(summary.OK if set(statuses(run.folder).values()) == {"ok"} else summary.SOME_FAILED)

@@ -10,11 +10,13 @@ import typer
 from runner.cli.shared import PLAIN, Out, TextOrJson, chosen_runs, note, split_words
 from runner.paths import data_folder
 from runner.results.store import write_bytes
-from runner.text import plural
+from runner.text import in_a_line, plural
 from runner.verify.references import display
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import SavedError, Shelf, read, to_bytes
 from runner.version import runner_version
+
+Collection = Annotated[Path, typer.Argument(help="Folder of a collection of references.", exists=True, file_okay=False)]
 
 app = typer.Typer(no_args_is_help=True, **PLAIN)
 
@@ -122,3 +124,51 @@ def import_reference(
     """Add a reference of somebody else. Every hash is checked."""
     reference = read(file)
     typer.echo(f"{shelf(references, to_write=True).put(reference, replace)} sha256:{reference.sha256}")
+
+
+@app.command("judge")
+def judge_bundles(
+    collection: Collection,
+    bundles: Annotated[
+        list[Path] | None,
+        typer.Argument(help="The bundles to judge beside the others; default: each beside those before it."),
+    ] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the comment of a pull request to this file.")] = None,
+) -> None:
+    """Judge bundles that somebody brings to a collection: each tape is admitted anew.
+
+    Exit codes: 0 all are accepted; 1 some are refused; 2 a person must look at some.
+    """
+    from runner.verify.references.contributed import collection as contributed
+    from runner.verify.references.contributed.judge import comment
+
+    judgements = contributed.judge(collection, bundles or (), note)
+    for one in judgements:
+        typer.echo(f"{one.verdict:8} {in_a_line(one.name)}")
+        for why in one.reasons:
+            typer.echo(f"         {in_a_line(why, 1000)}")
+    if markdown:
+        write_bytes(markdown, comment(judgements).encode())
+    verdicts = {one.verdict for one in judgements}
+    raise typer.Exit(1 if "refused" in verdicts else 2 if "open" in verdicts else 0)
+
+
+@app.command("index")
+def write_index(
+    collection: Collection,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
+    licence: Annotated[str, typer.Option(help="The licence of the collection, for the page.")] = "CC0-1.0",
+) -> None:
+    """Write the static page of a collection, with the files that `runner verify --references` reads. Prints the path of the page.
+
+    Bundles that are refused are skipped, and named.
+    """
+    from runner.verify.references.contributed import collection as contributed
+    from runner.verify.references.contributed.index import index_of
+    from runner.verify.references.contributed.site import write
+
+    bundles = contributed.admitted(collection, note)
+    cells = index_of(row for bundle in bundles.values() for row in bundle.rows)
+    write(cells, output, licence)
+    note(f"{plural(len(cells), 'cell')} from {plural(len(bundles), 'bundle')}")
+    typer.echo(str(output / "index.html"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import typer
 
 from runner.cli.shared import Out, chosen_runs
 from runner.errors import UserError
+from runner.json_document import print_document
 from runner.paths import PROJECT
 from runner.terminal import folded, print_table
 from runner.text import visible
@@ -126,25 +128,42 @@ def _print(line: str, to_stderr: bool) -> None:
     print(folded(line, to_stderr=to_stderr), file=sys.stderr if to_stderr else sys.stdout)
 
 
+def print_bencher(folders: Sequence[Path]) -> None:
+    """Print the runs' step times as Bencher reads them."""
+    from reports.answers.other_formats import bencher
+    from reports.data.tables import ANSWER, load
+
+    typer.echo(json.dumps(bencher(load(folders, ANSWER)), indent=1, ensure_ascii=False, allow_nan=False))
+
+
 def report(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: the newest.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
     out: Out = Path("results"),
     output_format: Annotated[
-        Literal["html", "markdown", "text"],
+        Literal["html", "markdown", "text", "json", "csv"],
         typer.Option(
             "--format",
-            help="html writes the report; markdown prints a summary for a README instead, text the answer as a table.",
+            help="html writes the report; markdown prints a summary for a README instead, text the answer as a table, json and csv "
+            "every cell with its standing.",
         ),
     ] = "html",
     text: Annotated[bool, typer.Option("--text", help="The same as --format text.")] = False,
+    bmf: Annotated[
+        bool,
+        typer.Option("--bmf", help="Print the step times in the Bencher Metric Format instead, as JSON of its own."),
+    ] = False,
 ) -> None:
     """Prints the path of the report."""
-    if text and output_format == "markdown":
+    if bmf and (text or output_format != "html"):
+        raise UserError("--bmf is a format of its own: leave --format and --text out")
+    if text and output_format not in ("html", "text"):
         raise UserError(f"--text and --format {output_format}: give one of them")
     folders = chosen_runs(runs, out)
     if text or output_format == "text":
         return print_answer(folders)
+    if bmf:
+        return print_bencher(folders)
     if output_format == "markdown":
         # Markdown needs none of the page's libraries.
         from reports.answers.overview import overview
@@ -152,6 +171,15 @@ def report(
         from reports.page.markdown_report import markdown
 
         return typer.echo(markdown(overview(load(folders))), nl=False)
+    if output_format in ("json", "csv"):
+        from reports.answers import answer_document
+        from reports.answers.export import comma_separated
+        from reports.data.tables import ANSWER, load
+
+        tables = load(folders, ANSWER)
+        if output_format == "json":
+            return print_document(answer_document.document(tables))
+        return typer.echo(comma_separated(answer_document.records(tables)), nl=False)
     # The page's libraries take longer to load than most commands take.
     from reports.page.render import render
     from runner.verify.machine_health import health_of

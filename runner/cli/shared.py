@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import json
 import keyword
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -135,6 +134,8 @@ def takes_options(model: type[BaseModel], *names: str, **defaults: Any) -> Calla
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def wrapper(**given: Any) -> None:
             values = {name: _value(field, given.pop(name)) for name, field in fields.items()}
+            # Names that were not given are left out: the model knows then which of its defaults nobody asked for.
+            values = {name: value for name, value in values.items() if value != ()}
             return command(options=_validated(model, values), **given)
 
         own = inspect.signature(command, eval_str=True).parameters.values()
@@ -198,7 +199,7 @@ def _number(flag: str, whole: bool, least: float, most: float) -> dict[str, Any]
 def _value(field: FieldInfo, given: Any) -> Any:
     """The command line's value of a field, in the field's own type."""
     if field.annotation == tuple[str, ...]:
-        return split_words(given) or field.default
+        return split_words(given)
     return split_counts(given) if field.annotation == tuple[int, ...] else given
 
 
@@ -244,18 +245,22 @@ def print_rows(table: Table, few: Compact) -> None:
         typer.echo(folded(visible(line)))
 
 
-def print_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=2, allow_nan=False))
-
-
 def note(line: str) -> None:
     """Tell the user something on standard error. A script reads standard output."""
     typer.echo(line, err=True)
 
 
 def stored_runs(out: Path) -> list[Path]:
-    """The folders of all runs under `out`, oldest first: a run's id begins with its time."""
-    folders = sorted(path.parent for path in out.glob("*/run.json"))
+    """The folders of all runs under `out`, oldest first."""
+    from runner.results.store import created, runs_below, unset_clock
+    from runner.text import in_a_line
+
+    folders = runs_below(out)
+    for folder in folders:
+        if date := unset_clock(created(folder)):
+            note(
+                f"{in_a_line(folder.name, 80)} was made on {date}, by a clock that was never set: it counts as older than the others"
+            )
     if not folders:
         raise UserError(f"{out} holds no run; `runner matrix` makes one, --out names another folder")
     return folders

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from runner.catalog.names import ROSETTA, full_name
-from runner.cli.reference import References, shelf
+from runner.cli.reference import shelf
 from runner.cli.report import write_report
-from runner.cli.shared import TextOrJson, chosen_runs, note, print_json, split_words, takes_options
+from runner.cli.shared import TextOrJson, chosen_runs, note, split_words, takes_options
 from runner.errors import NothingBegunError, UserError
+from runner.json_document import print_document
 from runner.results.store import write_bytes
-from runner.run.begin import Prospect
 from runner.run.options import Options
+from runner.run.prospect import Prospect
 from runner.verify import causes, output, verification
 from runner.verify.fleet.level import Level, chosen, seconds_of, site_here
 from runner.verify.fleet.peer_comparison import with_fleets
+from runner.verify.references import is_index
+from runner.verify.references.saved import Reference
 from runner.verify.verification import Verification
+from runner.verify.verification_document import document
 
 More = Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Further runs, after --run.")]
 Runs = Annotated[
@@ -32,6 +37,35 @@ Runs = Annotated[
         metavar="RUN",
         help="Judge stored runs, by id, folder, or a folder of runs; measure nothing. With --each-gpu the runs of single nodes are one "
         "fleet.",
+    ),
+]
+References = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER|ADDRESS",
+        envvar="DLBENCH_REFERENCES",
+        help="Folder of your references; or the folder or the address of an index of them (runner reference index). Default: "
+        "dlbench/references in your data folder.",
+    ),
+]
+Levels = Annotated[
+    int,
+    typer.Option(
+        help="1: facts and imports, at most 45 s. 2: also parity and ceilings, two minutes a device more. 3: all. Levels 1 and 2 "
+        "judge no step time.",
+        min=1,
+        max=3,
+    ),
+]
+Margin = Annotated[
+    float | None,
+    typer.Option(help="The margin of equality, in percent; default: 5 for a GPU, 8 for a CPU.", min=0.1, max=100),
+]
+Prometheus = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.prom",
+        help="Write the result for node_exporter's textfile collector to this file, renamed into place; also with --level 1 and 2.",
     ),
 ]
 Time = Annotated[
@@ -71,7 +105,7 @@ def verify(
         str | None, typer.Option(help="Measure an image of the catalog instead of this environment.")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="host, docker, venv or auto; default: host, and auto with --image.")
+        str | None, typer.Option(help="host, docker, podman, venv or auto; default: host, and auto with --image.")
     ] = None,
     workloads: Annotated[
         list[str] | None, typer.Option(help="Names between commas, or all; default: cnn-cifar10,gru-imdb.")
@@ -87,12 +121,11 @@ def verify(
         list[str] | None, typer.Option(help="Compare with these references only, by name or file; default: all.")
     ] = None,
     references: References = None,
-    margin: Annotated[
-        float | None,
-        typer.Option(help="The margin of equality, in percent; default: 5 for a GPU, 8 for a CPU.", min=0.1, max=100),
-    ] = None,
+    margin: Margin = None,
+    level: Levels = 3,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML to this file.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown to this file.")] = None,
+    prometheus: Prometheus = None,
     output_format: TextOrJson = "text",
 ) -> None:
     """Exit codes: 0 it does; 1 it does not; 2 it is open (no reference, or too little was measured)."""
@@ -102,11 +135,13 @@ def verify(
     measuring = {"--image": image, "--engine": engine, "--workloads": workloads, "--python": options.python}
     _check({**measuring, "--nodes": options.nodes, "--time": time}, bool(run), each_gpu)
     options = _measured(options, image, engine, tuple(map(full_name, split_words(workloads))) or ROSETTA)
-    all_references = shelf(references)
-    chosen = [all_references.find(name) for name in reference] if reference else all_references.all(note)
+    if level < 3:
+        _refuse_beside_level(level, {"--run": run, "--each-gpu": each_gpu, "--junit": junit, "--markdown": markdown})
+        raise typer.Exit(_preflight(options, level, references, reference, output_format == "json", prometheus))
+    beside = _references(references, reference)
 
     def judge(folders: Sequence[Path]) -> Verification:
-        return verification.assess(folders, chosen, margin / 100 if margin else None)
+        return verification.assess(folders, beside(folders), margin / 100 if margin else None)
 
     def more_repeats(folder: Path) -> dict[str, int]:
         return verification.repeats_wanted(judge([folder]), most_repeats)
@@ -118,9 +153,65 @@ def verify(
         raise NothingBegunError("interrupted: nothing was judged") from None
     _refuse_nothing(verdicts, each_gpu)
     if each_gpu:
-        verdicts = with_fleets(verdicts, folders)
-    _print(verdicts, output_format == "json", junit, markdown)
+        verdicts = with_fleets(verdicts, folders, beside(folders))
+    _print(verdicts, output_format == "json", junit, markdown, prometheus)
     raise typer.Exit(verdicts.exit_code)
+
+
+def _refuse_beside_level(level: int, others: Mapping[str, object]) -> None:
+    """Raises UserError for options that need measured cells."""
+    if given := next((option for option, value in others.items() if value), None):
+        raise UserError(f"--level {level} measures no cell, and {given} needs some: leave one of the two out")
+
+
+def _preflight(
+    options: Options,
+    level: int,
+    references: str | None,
+    names: list[str] | None,
+    as_json: bool,
+    prometheus: Path | None,
+) -> int:
+    """Make and print the checks of level 1 or 2; the exit code."""
+    # Level 3 needs none of this.
+    from runner.doctor import preflight, textfile
+    from runner.doctor.diagnosis import print_checks
+
+    # An index is asked for the cells of a run, and no run is made.
+    own = () if references is not None and is_index(references) else _references(references, names)([])
+    checks = preflight.preflight(options, level, own)
+    if prometheus:
+        write_bytes(prometheus, textfile.of_checks(checks, level))
+    if as_json:
+        print_document(preflight.document(checks, level))
+    else:
+        print_checks(checks)
+        print(f"\n{preflight.ending(checks, level)}")
+    return preflight.exit_code(checks)
+
+
+def _references(place: str | None, names: list[str] | None) -> Callable[[Sequence[Path]], Sequence[Reference]]:
+    """The references for some runs. Raises UserError."""
+    if place is not None and is_index(place):
+        # One's own references need none of this.
+        from runner.verify.references.contributed.lookup import references_for, what_it_has
+        from runner.verify.references.contributed.site import IndexSite
+
+        if names:
+            raise UserError("--reference names one of your own, and --references an index: leave one of the two out")
+        site, hints = IndexSite(place), set[str]()
+
+        @functools.cache
+        def of_index(folders: tuple[Path, ...]) -> Sequence[Reference]:
+            if (hint := what_it_has(folders, site)) and hint not in hints:
+                hints.add(hint)
+                note(f"--references {place}: {hint}")
+            return references_for(folders, site)
+
+        return lambda folders: of_index(tuple(folders))
+    own = shelf(Path(place) if place is not None else None)
+    chosen = [own.find(name) for name in names] if names else own.all(note)
+    return lambda _: chosen
 
 
 def _measure(options: Options, each_gpu: bool, further: verification.Further, time: str | None) -> list[Path]:
@@ -175,17 +266,25 @@ def _measured(options: Options, image: str | None, engine: str | None, workloads
         "images": (image,) if image else (),
         "workloads": () if workloads == ("all",) else workloads,
         "engine": engine or ("auto" if image else "host"),
+        "modes": ("default",),
     }
     return options.model_copy(update=chosen)
 
 
-def _print(verdicts: Verification, as_json: bool, junit: Path | None, markdown: Path | None) -> None:
+def _print(
+    verdicts: Verification, as_json: bool, junit: Path | None, markdown: Path | None, prometheus: Path | None
+) -> None:
     """Write the files that the options name, and print the verdicts."""
+    if prometheus:
+        # Only this needs it.
+        from runner.doctor import textfile
+
+        write_bytes(prometheus, textfile.of_verification(verdicts))
     if junit:
         write_bytes(junit, output.junit(verdicts))
     if markdown:
         write_bytes(markdown, output.markdown(verdicts).encode())
     if as_json:
-        print_json(verification.as_json(verdicts))
+        print_document(document(verdicts))
     else:
         output.terminal(verdicts)

@@ -1,4 +1,5 @@
-"""Reads the archive of a kit. It comes from another machine, so the content is untrusted: names, sizes, digests and fields are checked."""
+"""Reads the archive of a kit, or of a shared run. It comes from another machine, so the content is untrusted: names, sizes, digests and
+fields are checked."""
 
 from __future__ import annotations
 
@@ -9,17 +10,18 @@ import posixpath
 import re
 import tarfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from runner.errors import first_problem
+from runner.kit.contribution.run_facts import CpuFacts, Frozen, GpuFacts, RunFacts
 from runner.kit.pack import FACTS, MANIFEST, VERSION, path_of
 from runner.kit.steps import KitStep
-from runner.machine.devices import Cpu, Gpu, Refused
+from runner.machine.devices import Refused
 from runner.plan.combination import Skip
 from runner.results import parcel, store
 from runner.results.parcel import ENDING
@@ -51,11 +53,7 @@ class OtherReleaseError(ArchiveError):
     """An archive of a kit of another release, whose files have another form."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Packages(_Frozen):
+class Packages(Frozen):
     """The packages of the interpreter that was measured."""
 
     python: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+", max_length=60)]
@@ -63,20 +61,7 @@ class Packages(_Frozen):
     installed: Annotated[tuple[Text, ...], Field(max_length=20_000)]
 
 
-_Bytes = Annotated[int, Field(ge=0, lt=2**63)]
-
-
-@dataclass(frozen=True)
-class _Cpu(Cpu):
-    memory_bytes: _Bytes
-
-
-@dataclass(frozen=True)
-class _Gpu(Gpu):
-    memory_bytes: _Bytes | None
-
-
-class KitFacts(_Frozen):
+class KitFacts(Frozen):
     """facts.json: the machine, the interpreter, and what was to be done."""
 
     kit: Literal[4]
@@ -87,9 +72,9 @@ class KitFacts(_Frozen):
     created: Annotated[Moment, Field(pattern=r"^20")]
     python: Annotated[str, Field(max_length=4096)]
     options: dict[str, Any]
-    gpus: Annotated[tuple[_Gpu, ...], Field(max_length=64)]
+    gpus: Annotated[tuple[GpuFacts, ...], Field(max_length=64)]
     refused: Annotated[tuple[Refused, ...], Field(max_length=64)]
-    cpu: _Cpu
+    cpu: CpuFacts
     kernel: Text
     planned: Annotated[tuple[KitStep, ...], Field(min_length=1, max_length=MOST_FILES)]
     skips: Annotated[tuple[Skip, ...], Field(max_length=MOST_FILES)]
@@ -98,6 +83,10 @@ class KitFacts(_Frozen):
     @classmethod
     def _can_be_shown(cls, value: Any) -> Any:
         return shown_as_it_is(value)
+
+    def steps(self) -> Iterator[KitStep]:
+        """The steps that were planned, each of which may have a parcel in the archive."""
+        yield from self.planned
 
 
 @dataclass(frozen=True)
@@ -110,7 +99,7 @@ class Archive:
     sha256: str
     # Of facts.json, which the first start writes: all archives of one measurement have the same.
     facts_sha256: str
-    facts: KitFacts
+    facts: KitFacts | RunFacts
     # The parcel of each step that was done.
     steps: Mapping[KitStep, bytes]
 
@@ -141,8 +130,8 @@ def read(path: Path) -> Archive:
     try:
         files = _files(content)
         facts_content = files.pop(FACTS, b"")
-        facts = KitFacts.model_validate(document(facts_content, FACTS))
-        planned = {path_of(Path(), step).as_posix(): step for step in facts.planned}
+        facts = _facts(document(facts_content, FACTS))
+        planned = {path_of(Path(), step).as_posix(): step for step in facts.steps()}
         if strangers := sorted(set(files) - set(planned)):
             raise ArchiveError(f"{strangers[0][:200]} is of a step that was not planned")
     except OtherReleaseError as error:
@@ -154,6 +143,12 @@ def read(path: Path) -> Archive:
     return Archive(
         path, len(content), digest, facts_digest, facts, {planned[name]: files[name] for name in sorted(files)}
     )
+
+
+def _facts(content: Any) -> KitFacts | RunFacts:
+    """Raises ValidationError."""
+    shared = isinstance(content, dict) and "run" in content
+    return RunFacts.model_validate(content) if shared else KitFacts.model_validate(content)
 
 
 def _files(content: bytes) -> dict[str, bytes]:

@@ -135,7 +135,7 @@ class Doer:
             content = encode(parcel)
         status, said = outcome(step, parcel)
         if self._lost or status == "no-device":
-            # The step is done when the machine is mended.
+            # The step is left for the start after the remedy.
             self.gone = "its GPU fell off the bus" if self._lost else f"no GPU can be opened ({said})"
             say(f"{seconds:5.0f} s  {step}: {self.gone}")
             return

@@ -1,35 +1,29 @@
-"""Makes a run of a kit's archive. An imported cell goes through the same door as a measured one: runner.admission judges its parcel."""
+"""Makes a run of an archive, of a kit or of a shared run. An imported cell goes through the same door as a measured one."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import identity
 from runner import trees
 from runner.admission.admit import store_parcel
-from runner.admission.judges import HostFacts
 from runner.admission.renew import renew
-from runner.catalog.frameworks import load_frameworks
-from runner.catalog.workloads import load_workloads
-from runner.engines.process import installed
 from runner.kit.agreement import energies, total
-from runner.kit.archive import Archive, ArchiveError, KitFacts
+from runner.kit.archive import Archive, ArchiveError
+from runner.kit.contribution.origin import Origin, origin_of
+from runner.kit.contribution.run_facts import RunFacts
 from runner.kit.step_outcome import outcome
-from runner.kit.steps import PRESET, SEED, KitStep
-from runner.machine.devices import Machine
-from runner.plan.plan import Plan, not_planned
+from runner.kit.steps import KitStep
+from runner.plan.plan import Plan
 from runner.results import store
 from runner.results.parcel import Parcel, ParcelError, decode, unpacked_bytes
 from runner.run.begin import manifest_of
-
-_IMAGE = re.compile(r"host-[a-z0-9.-]{1,150}")
 
 # The parcels of an archive unpack to so many times its size, together: those of a machine with sixteen GPUs to eleven times their own.
 # Every archive may have the least.
@@ -63,7 +57,9 @@ def import_archive(archive: Archive, out: Path) -> Imported:
 
     Raises UserError where the archive adds nothing, or has what this release does not know.
     """
-    _check_cells(archive)
+    origin = origin_of(archive.facts)
+    if why := origin.unknown():
+        raise ArchiveError(f"{archive.path}: this release does not know {why}; import it with the release that made it")
     created = datetime.fromisoformat(archive.facts.created)
     folder = out / f"{created.astimezone(UTC):%Y%m%d-%H%M%S}-{archive.facts_sha256[:4]}"
     _check_new(archive, folder)
@@ -72,7 +68,7 @@ def import_archive(archive: Archive, out: Path) -> Imported:
     trees.remove(part)
     try:
         (part / folder.name).mkdir(parents=True)
-        imported = _readable(archive, store.RunStore(part / folder.name))
+        imported = _readable(archive, origin, store.RunStore(part / folder.name))
         if folder.exists():
             folder.rename(part / "replaced")
         (part / folder.name).rename(folder)
@@ -82,27 +78,6 @@ def import_archive(archive: Archive, out: Path) -> Imported:
     finally:
         trees.remove(part)
     return replace(imported, run=store.RunStore(folder))
-
-
-def _check_cells(archive: Archive) -> None:
-    """Raises ArchiveError for a planned cell that this release does not know, or that is not of the machine that facts.json describes."""
-    facts, frameworks, workloads = archive.facts, load_frameworks(), load_workloads()
-    models = {gpu.uuid: gpu.model for gpu in facts.gpus}
-    if facts.device_uuid and facts.device_uuid not in models:
-        raise ArchiveError(f"{archive.path}: facts.json: device_uuid is none of its GPUs; copy the archive again")
-    kind, model = ("cuda", models[facts.device_uuid]) if facts.device_uuid else ("cpu", facts.cpu.model)
-    lock = installed.lock_sha256(facts.packages.model_dump())
-    for cell in dict.fromkeys(step.cell for step in facts.planned):
-        own = replace(cell, device_kind=kind, device_model=model, devices=1, device_uuid="", scaling="")
-        why = not_planned(cell, PRESET, SEED, workloads, frameworks)
-        if not why and cell.mode not in frameworks[cell.framework].modes:
-            why = f"mode {cell.mode} of {cell.framework}"
-        if cell != replace(own, lock_sha256=lock) or not _IMAGE.fullmatch(cell.image):
-            why = why or "a cell of another interpreter or device than facts.json names"
-        if why:
-            raise ArchiveError(
-                f"{archive.path}: this release does not know {why}; import it with the release of the kit"
-            )
 
 
 def _check_new(archive: Archive, folder: Path) -> None:
@@ -123,10 +98,10 @@ def _check_new(archive: Archive, folder: Path) -> None:
         )
 
 
-def _readable(archive: Archive, run: store.RunStore) -> Imported:
+def _readable(archive: Archive, origin: Origin, run: store.RunStore) -> Imported:
     """Write the run and read all of it, as every command will. Raises ArchiveError for what they would refuse."""
     try:
-        imported = _write(archive, run)
+        imported = _write(archive, origin, run)
         renew(run)
     except store.StoreError as error:
         # The advice is for a run that was damaged where it lies.
@@ -135,23 +110,18 @@ def _readable(archive: Archive, run: store.RunStore) -> Imported:
     return imported
 
 
-def _write(archive: Archive, run: store.RunStore) -> Imported:
+def _write(archive: Archive, origin: Origin, run: store.RunStore) -> Imported:
     facts = archive.facts
-    pairs = {(step.cell.framework, step.cell.workload) for step in facts.planned}
-    # The code of a kit with another bench than this checkout's is not known here.
-    code = dict(identity.code_digests(pairs)) if facts.bench_sha256 == identity.source_digest() else {}
     outcomes: list[StepOutcome] = []
     dropped: list[str] = []
     sums: list[Mapping[str, tuple[float, float]]] = []
-    uuids = (facts.device_uuid,) if facts.device_uuid else ()
-    boards = tuple(gpu.board for gpu in facts.gpus if gpu.uuid in uuids)
     left = _LEAST_UNPACKED_BYTES + _UNPACKS_TO * archive.size
     for step, content in archive.steps.items():
         if (size := unpacked_bytes(content)) > left:
             dropped.append(f"{step.name}: it unpacks to {size} bytes, and no kit's archive of its size has so many")
             continue
         left -= size
-        parcel, cell = _parcel_of(facts, step, content), step.cell
+        parcel, cell = _parcel_of(origin, step, content), step.cell
         if isinstance(parcel, str):
             dropped.append(f"{step.name}: {parcel[:400]}")
             continue
@@ -159,14 +129,13 @@ def _write(archive: Archive, run: store.RunStore) -> Imported:
         if step.kind != "cell":
             outcomes.append(StepOutcome(step, *outcome(step, parcel)))
             continue
-        host = HostFacts(code_sha256=code.get((cell.framework, cell.workload)), uuids=uuids, boards=boards)
-        admitted = store_parcel(run, parcel, cell, host)
+        admitted = store_parcel(run, parcel, cell, origin.host(cell))
         refused = admitted.tables["cells"][0]["error_kind"] == "unsupported"
         outcomes.append(StepOutcome(step, "refused" if refused else admitted.status, admitted.reason or ""))
     if dropped and not outcomes:
         raise ArchiveError(f"{archive.path}: {dropped[0]}; copy it again from the machine that it was made on")
-    _write_manifest(archive, [each.step for each in outcomes], code, run)
-    imported = Imported(run, tuple(outcomes), len(facts.planned) - len(outcomes), total(sums), tuple(dropped))
+    _write_manifest(archive, origin, [each.step for each in outcomes], run)
+    imported = Imported(run, tuple(outcomes), len([*facts.steps()]) - len(outcomes), total(sums), tuple(dropped))
     document = {
         "facts_sha256": archive.facts_sha256,
         "facts": facts.model_dump(mode="json"),
@@ -179,7 +148,7 @@ def _write(archive: Archive, run: store.RunStore) -> Imported:
     return imported
 
 
-def _parcel_of(facts: KitFacts, step: KitStep, content: bytes) -> Parcel | str:
+def _parcel_of(origin: Origin, step: KitStep, content: bytes) -> Parcel | str:
     """The parcel of a step, or why it is not that of this step."""
     try:
         parcel = decode(content, step.name)
@@ -187,38 +156,30 @@ def _parcel_of(facts: KitFacts, step: KitStep, content: bytes) -> Parcel | str:
         return str(error)
     if (parcel.cell_id, parcel.repeat) != (step.cell.id, step.repeat):
         return "it is the parcel of another cell"
-    digest = installed.image_digest(step.cell.lock_sha256, facts.python)
-    # The digest is that of a process. Where none could be started, there is none.
-    same = parcel.image_digest == digest or (parcel.never_ran and parcel.image_digest is None)
-    if (parcel.engine, parcel.node, parcel.attempt) != (installed.ENGINE, None, None) or not same:
-        return "it was measured in another interpreter than facts.json names"
-    return parcel
+    return origin.stranger(step, parcel) or parcel
 
 
-def _write_manifest(
-    archive: Archive, done: list[KitStep], code: Mapping[tuple[str, str], str], run: store.RunStore
-) -> None:
+def _write_manifest(archive: Archive, origin: Origin, done: list[KitStep], run: store.RunStore) -> None:
     facts = archive.facts
-    planned = [step for step in facts.planned if step.kind == "cell"]
+    planned = [step for step in facts.steps() if step.kind == "cell"]
     # Of another bench than this checkout's, what its cells ran.
     rows = run.rows("cells").to_pylist()
     ran = {(row["framework"], row["workload"]): row["code_sha256"] for row in rows if row["code_sha256"]}
-    plan = Plan(tuple(dict.fromkeys(step.cell for step in planned)), facts.skips)
-    machine = Machine(facts.cpu, facts.gpus, None, facts.refused)
-    manifest: dict[str, Any] = manifest_of(run, facts.created, plan, machine, ran | dict(code))
+    plan = Plan(origin.cells, origin.skips)
+    manifest: dict[str, Any] = manifest_of(run, facts.created, plan, origin.machine, ran | dict(origin.code))
     manifest["host"]["kernel"] = facts.kernel
+    if isinstance(facts, RunFacts):
+        manifest["host"] |= {"name": facts.machine, "machine_cpus": facts.machine_cpus}
+    measured = Counter(step.cell for step in done if step.kind == "cell")
+    counts = Counter(step.cell for step in facts.steps())
     for cell, entry in zip(plan.cells, manifest["plan"], strict=True):
         # Those that were measured. Of a cell without any, those that were planned.
-        measured = sum(step.kind == "cell" and step.cell == cell for step in done)
-        entry["repeats"] = measured or sum(step.cell == cell for step in planned)
+        entry["repeats"] = measured[cell] or counts[cell]
     run.write_manifest(
         manifest
+        | origin.manifest()
         | {
-            "argv": ["kit.py"],
-            "seed": SEED,
-            "preset": PRESET,
             "repeats": max((step.repeat for step in planned), default=1),
-            "engine": installed.ENGINE,
             "bench_sha256": facts.bench_sha256,
             "imported": {
                 "archive": archive.path.name,

@@ -66,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
         facts = facts_of(options, machine)
         steps = steps_of(facts)
         stack.enter_context(lease.hold([gpu.board if gpu else lease.CPUS], "gpu-kit", say, until=deadline))
+        # Under the lease: it would disturb what another run measures.
         if gpu:
             _open(options.python, gpu)
         lock = installed.lock_sha256(facts["packages"])
@@ -87,7 +88,9 @@ def _machine(device: str, names: str) -> Machine:
         words = str(error).replace("say --gpus none", "--device cpu measures the CPU")
         raise UserError(words.replace("--gpus", "--gpu")) from None
     if device == "cuda" and not machine.gpus:
-        raise UserError(f"there is no GPU to measure: {machine.why_no_gpu}; --device cpu measures the CPU")
+        # The kit shares no GPU.
+        why = str(machine.why_no_gpu).replace(", or share it with --share", "")
+        raise UserError(f"there is no GPU to measure: {why}; --device cpu measures the CPU")
     return machine
 
 

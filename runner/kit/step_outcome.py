@@ -20,7 +20,7 @@ MOST_OUTPUT_BYTES = 1 << 20
 def outcome(step: KitStep, parcel: Parcel) -> tuple[str, str]:
     """(ok | refused | failed | no-device, the reason or the figure) of a step. Of a cell that is a first look: the import judges it.
 
-    A framework or a device that lacks a precision has not failed: it is refused. Where no GPU can be opened, the machine is to be mended.
+    A framework or a device that lacks a precision has not failed: it is refused. Where no GPU can be opened, the step is to be done again.
     """
     if parcel.ended_by:
         status, said = "failed", parcel.ended_by[1]

@@ -153,7 +153,6 @@ def _threads(case: Case) -> Iterator[Cause]:
 _STEERING = {
     **dict.fromkeys(rules.THREAD_VARIABLES, "the number of threads"),
     "CUDA_LAUNCH_BLOCKING": "each kernel is waited for",
-    "CUDA_VISIBLE_DEVICES": "which GPUs are seen",
     "GOMP_CPU_AFFINITY": "where threads run",
     "KMP_AFFINITY": "where threads run",
     "LD_PRELOAD": "other libraries",
@@ -261,7 +260,7 @@ def _power_limit(case: Case) -> Iterator[Cause]:
         )
 
 
-def _ceilings(case: Case) -> Iterator[Cause]:
+def of_ceilings(case: Case) -> Iterator[Cause]:
     """The highest rates of this environment beside those of the reference's."""
     here, reference = case.ceilings, case.reference_ceilings
     # Beside other work a rate says nothing about the machine.
@@ -303,7 +302,7 @@ def _unsteady(case: Case) -> Iterator[Cause]:
 
 
 _LOOKS: tuple[Callable[[Case], Iterator[Cause]], ...] = (
-    _cpu_only, _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _power_limit, _throttled, _busy, _settings, _ceilings, _unsteady,
+    _cpu_only, _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _power_limit, _throttled, _busy, _settings, of_ceilings, _unsteady,
 )  # fmt: skip
 
 

@@ -56,6 +56,12 @@ class Ceilings(_Frozen):
     numpy: NumpyRates
     framework: FrameworkRates | None
 
+    def sentence(self, framework: str) -> str:
+        """The rates that stand for the windows, of NumPy and of this framework."""
+        own = f", {framework} {best(self.framework.matmul_flops) / 1e9:.0f}" if self.framework else ""
+        copy = best(self.numpy.copy_bytes) / 1e9
+        return f"matrix product NumPy {best(self.numpy.matmul_flops) / 1e9:.0f}{own} GFLOP/s, copy {copy:.1f} GB/s"
+
 
 def best(rates: Sequence[float]) -> float:
     """The rate that stands for the windows: the highest, since other work can only lower a rate."""

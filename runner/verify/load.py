@@ -24,9 +24,9 @@ from runner.machine import lease, telemetry
 from runner.machine.telemetry_cpu import Row
 from runner.plan.plan import Cell
 from runner.results import clock_settings, store
-from runner.run.begin import Prospect
 from runner.run.dispatch import Place, places
 from runner.run.progress import say
+from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
 from runner.verify.ceilings import CeilingsError, Rate, printed_by
 from runner.verify.outliers import FEWEST, FleetFinding, fleet_of

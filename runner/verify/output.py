@@ -9,14 +9,16 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Sequence
 
 from bench import rules
-from reports.answers.export import escaped
+from reports.answers.export import escaped, in_a_summary
 from reports.wording import says_nothing, step_interval, too_wide, wide_ratio
 from runner.results import parity
+from runner.results.datasheets import known_faults
 from runner.terminal import folded, print_table
 from runner.text import number, plural, visible
 from runner.verify.causes import per_cent
 from runner.verify.fleet import map as rack_map
-from runner.verify.outliers import FALSE_ALARM, NAMED, FleetFinding
+from runner.verify.outliers import FALSE_ALARM, NAMED, DeviceFleet, FleetFinding
+from runner.verify.references.comparability import device_of
 from runner.verify.together import Together
 from runner.verify.verdict import FAIL, PASS, Ratio
 from runner.verify.verification import CellFinding, Verification, margin_text
@@ -31,13 +33,6 @@ METHOD = (
     "twice the margin, outside the interval. open: the data tell neither. `runner compare` asks whether cells differ at all: its intervals "
     "are 95 %, and it corrects for the number of cells, so it may not tell what is slow or fast here. assumed: how far repeats, or "
     "sessions, differ where too few show it. A session is all that one run measures."
-)
-
-# How to get from `no-reference` to a verdict.
-NEXT = (
-    "To get a reference: measure a machine that you trust on several days, and keep the runs with `runner reference save RUN RUN ... "
-    "--name NAME`; or take somebody's with `runner reference import FILE`. `runner verify --run RUN` then judges this run. "
-    "docs/verify.md says more."
 )
 
 HEADINGS = ("cell", "measured", "reference", "ratio", "assumed", "verdict", "likely cause")
@@ -56,7 +51,8 @@ def cells_of(finding: CellFinding) -> tuple[str, ...]:
     measured, reference, interval, assumed = "–", "–", "–", "–"
     if ratio:
         measured = f"{_milliseconds(step.value if step else ratio.measured_seconds)} ms, {plural(ratio.measured_repeats, 'repeat')}"
-        many = f"{plural(ratio.reference_repeats, 'repeat')} in {plural(ratio.reference_sessions, 'session')}"
+        word = "machine" if finding.among else "session"
+        many = f"{plural(ratio.reference_repeats, 'repeat')} in {plural(ratio.reference_sessions, word)}"
         reference = f"{_milliseconds(ratio.reference_seconds)} ms, {finding.reference}: {many}"
         ends = f"{ratio.low:.3f} to {ratio.high:.3f}"
         if too_wide(ratio.low, ratio.high):
@@ -91,7 +87,7 @@ def _row_of_whole(whole: Together) -> tuple[str, ...]:
 
 def _assumed(ratio: Ratio) -> str:
     """The scatter that is assumed, since no two repeats or sessions show it."""
-    known = (("repeats", ratio.between), ("sessions", ratio.sessions))
+    known = (("repeats", ratio.between), ("sessions", ratio.between_sessions))
     parts = [f"{name} differ by {per_cent(scatter.deviation)}" for name, scatter in known if not scatter.observed]
     return ", ".join(parts) or "–"
 
@@ -157,10 +153,30 @@ def details(verification: Verification) -> Iterator[str]:
     for fleet in verification.fleets:
         yield from _details_of_fleet(fleet)
     yield from _heat(verification)
-    if any(finding.kind == "no-reference" for finding in verification.findings):
-        yield NEXT
+    if step := next_step(verification):
+        yield visible(step, 2000)
     if any(finding.ratio for finding in verification.findings):
         yield METHOD
+
+
+def next_step(verification: Verification) -> str:
+    """The way from `no-reference` to a verdict, with the machine that it takes; empty where every cell has a reference."""
+    lacking = [finding for finding in verification.findings if finding.kind == "no-reference"]
+    if not lacking:
+        return ""
+    machines: dict[str, list[CellFinding]] = {}
+    for finding in lacking:
+        machines.setdefault(f"{device_of(finding.facts)}, preset {finding.facts.preset}", []).append(finding)
+    wanted = "; and one of ".join(f"{machine}: {_names(cells)}" for machine, cells in machines.items())
+    runs = " ".join(dict.fromkeys(finding.run_id for finding in lacking))
+    gpus = any(finding.device_uuid for finding in lacking)
+    return (
+        f"A verdict needs a reference of {wanted}. Measure such a machine that you trust, or this one while it is well, on several "
+        "days, and keep the runs with `runner reference save RUN RUN ... --name NAME`; or take somebody's with `runner reference import "
+        f"FILE`, or an index of many with `--references ADDRESS`. `runner verify --run {runs}` then judges what is measured here. Without "
+        f"one {'`--each-gpu` compares four GPUs of a model or more, and ' if gpus else ''}`--level 2` holds parity and ceilings. "
+        f"`runner share {runs.split()[0]}` makes this machine a reference of others. docs/verify.md and docs/references.md say more."
+    )
 
 
 def _names(findings: Sequence[CellFinding]) -> str:
@@ -197,6 +213,8 @@ def _beside(finding: CellFinding) -> Iterator[str]:
     """The facts of a cell beside its verdict and the checks of its adapter, as visible text."""
     if finding.parity_passed:
         yield "  parity passed: it computes what the float64 reference computes"
+    if finding.among:
+        yield visible(f"  {finding.among}")
     if finding.nearest:
         yield visible(f"  nearest device with a reference, not compared with: {finding.nearest}")
     if finding.expectation and finding.measured:
@@ -205,6 +223,9 @@ def _beside(finding: CellFinding) -> Iterator[str]:
     if finding.kernel_share is not None and finding.kernel_share < rules.HOST_BOUND:
         share = per_cent(finding.kernel_share)
         yield f"  host-bound: kernels ran in {share} of a step's time; the CPU, Python and the feed decide the rest"
+    facts = finding.facts
+    for fault in known_faults(facts.framework, facts.cuda_version, facts.compute_capability):
+        yield f"  known fault: {fault}"
     for cause in finding.causes:
         yield visible(f"  {cause.name}: {cause.evidence}")
         yield visible(f"    fix: {cause.fix}")
@@ -228,7 +249,10 @@ def _details_of_fleet(finding: FleetFinding) -> Iterator[str]:
         yield visible(f"{head}{fleet.why_not}{'' if fleet.limit is None else f'; {ends}'}", 900)
     elif fleet.named_from is not None:
         least = f"one that is {per_cent(fleet.named_from)} slower would have been named in {100 * NAMED:g} of 100 such fleets"
-        yield visible(f"{head}no {finding.of} stands out; {ends}; {least}", 900)
+        known = (
+            f"; healthy ones differ by {per_cent(fleet.assumed, 2)}: {_spread_from(fleet)}" if fleet.machines else ""
+        )
+        yield visible(f"{head}no {finding.of} stands out; {ends}; {least}{known}", 900)
     for word, group in zip(("faster", "slower"), fleet.groups, strict=False):
         yield visible(f"  the {word} group: {', '.join(map(finding.device_name, group))}", 4000)
     beside = "the median of its node" if finding.spots else "the fleet's median"
@@ -236,11 +260,18 @@ def _details_of_fleet(finding: FleetFinding) -> Iterator[str]:
         yield visible(
             f"{head}{finding.device_name(slow.device)} takes {per_cent(slow.ratio - 1, 3)} longer than {beside}, {slow.score:.1f} "
             f"times their spread; a {'node' if finding.of == 'node' else 'device'} beyond {fleet.limit:.1f} is called slow. If healthy "
-            f"{finding.of}s differ by {per_cent(fleet.assumed)}, normally, that happens in {per_cent(FALSE_ALARM)} of verifications of "
-            "healthy fleets; how much they do differ was not measured"
+            f"{finding.of}s differ by {per_cent(fleet.assumed, 2)}, normally, that happens in {per_cent(FALSE_ALARM)} of verifications of "
+            f"healthy fleets; {_spread_from(fleet)}"
         )
     for line in finding.beside:
         yield visible(f"  {line}")
+
+
+def _spread_from(fleet: DeviceFleet) -> str:
+    """The source of the spread of healthy devices."""
+    if fleet.machines:
+        return f"so do {fleet.machines} machines of the index of references"
+    return "how much they do differ was not measured"
 
 
 def _heat(verification: Verification) -> Iterator[str]:
@@ -279,7 +310,7 @@ def markdown(verification: Verification) -> str:
     # A line of it must not end the block.
     drawn = [line.replace("`", "'") for line in rack_map.lines(verification.fleets)]
     block = ["```text", *drawn, "```", ""] if drawn else []
-    return "\n".join([f"### Verification: {ending(verification)}", "", *table, "", *block, *notes, ""])
+    return in_a_summary("\n".join([f"### Verification: {ending(verification)}", "", *table, "", *block, *notes, ""]))
 
 
 def junit(verification: Verification) -> bytes:
@@ -293,7 +324,8 @@ def junit(verification: Verification) -> bytes:
             advice = (f"{cause.name}: {cause.evidence}. Fix: {cause.fix}" for cause in finding.causes)
             failure.text = visible("\n".join([finding.reason, *advice]), 6000)
         elif finding.kind not in PASS:
-            ET.SubElement(case, "skipped", message=visible(f"{finding.kind}: {finding.reason}"))
+            skipped = ET.SubElement(case, "skipped", message=visible(f"{finding.kind}: {finding.reason}"))
+            skipped.text = visible(next_step(verification), 2000) if finding.kind == "no-reference" else None
     for whole in verification.wholes:
         case = ET.SubElement(suite, "testcase", classname="together", name=visible(f"{whole.name}, {whole.run_id}"))
         if whole.verdict in FAIL:

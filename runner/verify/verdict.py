@@ -95,7 +95,7 @@ class Ratio:
     measured_seconds: float  # of a step: the trimmed geometric mean of the repeats' medians
     reference_seconds: float  # the value is the quotient of the two
     between: Scatter  # of the repeats of a session; at least what their windows show
-    sessions: Scatter
+    between_sessions: Scatter
     measured_repeats: int
     measured_sessions: int
     reference_repeats: int
@@ -135,7 +135,7 @@ def _ratio(sides: Sides, logs: Sequence[Sequence[Array]], between: Scatter, sess
         measured_seconds=math.exp(means[0]),
         reference_seconds=math.exp(means[1]),
         between=between,
-        sessions=sessions,
+        between_sessions=sessions,
         measured_repeats=sum(map(len, measured)),
         measured_sessions=len(measured),
         reference_repeats=sum(map(len, reference)),
@@ -327,7 +327,7 @@ def sessions_to_tell(ratio: Ratio, margin: float) -> int | None:
     def decides(count: int) -> bool:
         extra = count - ratio.reference_sessions
         between = replace(ratio.between, freedom=ratio.between.freedom + extra * _observed(each))
-        sessions = replace(ratio.sessions, freedom=ratio.sessions.freedom + extra)
+        sessions = replace(ratio.between_sessions, freedom=ratio.between_sessions.freedom + extra)
         of_repeats = _share(ratio.measured_repeats) + _share(each) / count
         return _decided(ratio, _parts(between, sessions, of_repeats, 1 / ratio.measured_sessions + 1 / count), margin)
 

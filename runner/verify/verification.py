@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -18,17 +18,19 @@ from runner.results.rank.blocks import Scatter
 from runner.results.statistics import Array, Estimate, of_kind
 from runner.results.steadiness import level_shift, slowdown
 from runner.results.store import RunStore, write_bytes
-from runner.run.begin import Prospect, look_ahead, start
+from runner.run.begin import look_ahead, start
 from runner.run.dispatch import places
 from runner.run.execution import execute, interruptible
 from runner.run.options import Options, UsageError
 from runner.run.progress import announce, say
+from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
 from runner.text import plural
 from runner.verify.causes import Case, Cause, causes, per_cent
-from runner.verify.ceilings import CeilingsError, best, is_machine_busy, measure
+from runner.verify.ceilings import CeilingsError, is_machine_busy, measure
 from runner.verify.load import load_each
 from runner.verify.outliers import FleetFinding
+from runner.verify.references.among import AmongMachines, among_machines
 from runner.verify.references.comparability import ChosenReference, reference_for
 from runner.verify.references.facts import DifferentFact, Facts
 from runner.verify.references.measured import Measured, ceilings_path, read_runs
@@ -85,6 +87,7 @@ class CellFinding:
     repeat_seconds: Mapping[int, float] = field(default_factory=dict)
     repeat_length: float | None = None  # seconds of a repeat's steady windows together
     celsius: float | None = None  # the highest temperature that a GPU reached in any repeat, where telemetry has it
+    among: AmongMachines | None = None  # its place among the machines of an index of references
 
 
 @dataclass(frozen=True)
@@ -273,9 +276,7 @@ def _measure_ceilings(prospect: Prospect, run: RunStore) -> None:
             print(f"     {image}: its ceilings are not known: {error}", file=sys.stderr)
             continue
         write_bytes(ceilings_path(run.folder, image, framework, kind), rates.model_dump_json(indent=1).encode())
-        own = f", {framework} {best(rates.framework.matmul_flops) / 1e9:.0f}" if rates.framework else ""
-        print(f"ceil {image}: matrix product NumPy {best(rates.numpy.matmul_flops) / 1e9:.0f}{own} GFLOP/s, "
-              f"copy {best(rates.numpy.copy_bytes) / 1e9:.1f} GB/s", file=sys.stderr)  # fmt: skip
+        print(f"ceil {image}: {rates.sentence(framework)}", file=sys.stderr)
 
 
 def assess(folders: Sequence[Path], references: Sequence[Reference], margin: float | None = None) -> Verification:
@@ -350,6 +351,9 @@ def _finding(
         repeat_seconds={number: float(np.median(seconds)) for number, seconds in measured.by_number.items()},
         repeat_length=_length(cell),
         celsius=max(filter(None, (one.row.get("max_temperature_celsius") for one in cell.repeats)), default=None),
+        among=among_machines(facts.device_model, measured.repeats, chosen.cell)
+        if measured.repeats and chosen.cell and chosen.reference and chosen.reference.of_machines
+        else None,
         causes=() if verdict in PASS or verdict == "wrong" else tuple(causes(_case(measured, chosen))),
     )
 
@@ -396,7 +400,8 @@ def _verdict(
     verdict = verdict_of(ratio, margin, questions)
     if why := _disturbed(measured, verdict):
         return excused("open", bool(chosen.excuses)), why
-    reason = _reason(verdict, ratio, margin) + ("" if verdict == "open" else _assumptions(ratio))
+    of_machines = chosen.reference is not None and chosen.reference.of_machines
+    reason = _reason(verdict, ratio, margin, of_machines) + ("" if verdict == "open" else _assumptions(ratio))
     if _other_sessions(chosen, cell.run_id)[1]:
         reason += "; this run is one that the reference was made from, and is compared with the others of it"
     judged = excused(verdict, bool(chosen.excuses))
@@ -443,10 +448,10 @@ def margin_text(margin: float) -> str:
     return f"{100 * margin:g} %"
 
 
-def _reason(verdict: CellVerdict, ratio: Ratio, margin: float) -> str:
+def _reason(verdict: CellVerdict, ratio: Ratio, margin: float, of_machines: bool) -> str:
     """The verdict of a ratio, as a clause."""
     said = meaning(verdict, ratio.value, (ratio.low, ratio.high), margin)
-    return f"{said}: {_what_would_tell(ratio, margin)}" if verdict == "open" else said
+    return f"{said}: {_what_would_tell(ratio, margin, of_machines)}" if verdict == "open" else said
 
 
 def _assumptions(ratio: Ratio) -> str:
@@ -456,16 +461,23 @@ def _assumptions(ratio: Ratio) -> str:
         parts.append(f"repeats differ by {per_cent(ratio.between.deviation)} (one on each side does not show it)")
     elif ratio.reference_repeats == 1:
         parts.append("the reference's one repeat is like these")
-    if not ratio.sessions.observed:
-        parts.append(f"sessions differ by {per_cent(ratio.sessions.deviation)} (the reference has one)")
+    if not ratio.between_sessions.observed:
+        parts.append(f"sessions differ by {per_cent(ratio.between_sessions.deviation)} (the reference has one)")
     return f", if {' and '.join(parts)}" if parts else ""
 
 
-def _what_would_tell(ratio: Ratio, margin: float) -> str:
+def _what_would_tell(ratio: Ratio, margin: float, of_machines: bool) -> str:
     """The advice for an open ratio."""
     if repeats := repeats_to_tell(ratio, margin):
-        return f"--repeats {repeats} would tell, if they scatter as those so far"
-    sessions = f"one session differs from another by {_known(ratio.sessions)}"
+        return (
+            f"{repeats} repeats would tell, if they scatter as those so far: the same command with --repeats {repeats}"
+        )
+    if of_machines:
+        return (
+            f"one machine of the model differs from another by {_known(ratio.between_sessions)}, which more repeats do not show. A "
+            "reference of this very machine would tell: `runner reference save RUN RUN ... --name NAME` while it is well"
+        )
+    sessions = f"one session differs from another by {_known(ratio.between_sessions)}"
     if count := sessions_to_tell(ratio, margin):
         return (
             f"{sessions}, which more repeats do not show. A reference of {count} sessions would tell: `runner reference save RUN RUN ... "
@@ -501,19 +513,3 @@ def _case(measured: Measured, chosen: ChosenReference) -> Case:
         slowdown=slowdown([repeat.shift for repeat in cell.measured]),
         reference_slowdown=slowdown([level_shift(repeat) for repeat in reference.repeats]) if reference else 1.0,
     )
-
-
-def as_json(verification: Verification) -> dict[str, object]:
-    """The whole for a script, with its exit code. Ratios and times are plain numbers."""
-    settled = verification.settled
-    findings = [
-        asdict(one) | {"facts": one.facts.model_dump(), "passes_with_the_others": (one.run_id, one.cell_id) in settled}
-        for one in verification.findings
-    ]
-    return {
-        "exit_code": verification.exit_code,
-        "findings": findings,
-        "together": [asdict(whole) | {"reason": whole.reason} for whole in verification.wholes],
-        "fleets": [asdict(finding) for finding in verification.fleets],
-        "not_yet_run": list(verification.waiting),
-    }

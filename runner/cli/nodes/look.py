@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Required
 
 import typer
+from typing_extensions import TypedDict
 
-from runner.cli.shared import TextOrJson, print_json, takes_options
+from runner.cli.shared import TextOrJson, takes_options
 from runner.errors import NothingBegunError
+from runner.json_document import print_document
+from runner.machine.devices import Cpu, Gpu, Refused
 from runner.nodes import node_table
 from runner.nodes.fleet import Fleet, Member, opened_fleet
 from runner.nodes.transports.choose import nodes_of
 from runner.run.options import Options
 from runner.terminal import folded, print_table
+
+
+class NodeRecord(TypedDict, total=False):
+    """A node. Only one that answered has more than the first three."""
+
+    node: Required[str]
+    takes_part: Required[bool]
+    why_not: Required[str | None]
+    host: str
+    kernel: str
+    engine: str
+    cpu: Cpu
+    gpus: tuple[Gpu, ...]
+    refused_gpus: tuple[Refused, ...]
+    cell_count: int
+    skipped_count: int
+    fetch_bytes: int
+
+
+class NodesDocument(TypedDict):
+    """Every node that was asked for."""
+
+    nodes: list[NodeRecord]
+    remarks: list[str]
 
 
 @takes_options(
@@ -48,29 +74,28 @@ def _print(fleet: Fleet, as_json: bool) -> None:
     taken = fleet.taken()
     notes = [*fleet.nodes.notes, *node_table.differences(taken), *node_table.not_everywhere(taken)]
     if as_json:
-        return print_json({"nodes": [_document(member) for member in members], "notes": notes})
+        document: NodesDocument = {"nodes": [_record(member) for member in members], "remarks": notes}
+        return print_document(document)
     print_table(node_table.HEADS, node_table.rows(members))
     for line in (*notes, *node_table.notes(taken)):
         print(folded(line))
     return None
 
 
-def _document(member: Member) -> dict[str, Any]:
+def _record(member: Member) -> NodeRecord:
     """A node for a script."""
     hello = member.hello
-    found = (
-        {
+    record: NodeRecord = {"node": member.name, "takes_part": not member.why, "why_not": member.why or None}
+    if hello:
+        record |= {
             "host": hello.host,
             "kernel": hello.kernel,
             "engine": hello.engine,
-            "cpu": asdict(hello.cpu),
-            "gpus": [asdict(gpu) for gpu in hello.gpus],
-            "refused_gpus": [asdict(refused) for refused in hello.refused],
-            "cells": len(hello.cells),
-            "skipped": len(hello.skips),
+            "cpu": hello.cpu,
+            "gpus": hello.gpus,
+            "refused_gpus": hello.refused,
+            "cell_count": len(hello.cells),
+            "skipped_count": len(hello.skips),
             "fetch_bytes": hello.fetch_bytes,
         }
-        if hello
-        else {}
-    )
-    return {"node": member.name, "takes_part": not member.why, "why_not": member.why or None, **found}
+    return record

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from runner.errors import UserError
 from runner.plan.plan import Cell
-from runner.run.begin import Prospect
+from runner.run.prospect import Prospect
 from runner.text import plural
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}

@@ -10,9 +10,10 @@ from runner.errors import UserError
 from runner.nodes import driver
 from runner.nodes.fleet import hellos
 from runner.nodes.fleet_plan import FleetProspect, looking
-from runner.run.begin import Prospect, start
+from runner.run.begin import start
 from runner.run.options import Options
 from runner.run.progress import announce, say
+from runner.run.prospect import Prospect
 from runner.verify.fleet.level import Site, chosen, seconds_of, shortened
 from runner.verify.verification import WriteReport
 

@@ -7,32 +7,51 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.nodes import settings
+from runner.results.datasheets import bare_model
+from runner.verify.fleet.device_times import Block, deviations, levels
 from runner.verify.fleet.nested import is_nested, nested
 from runner.verify.fleet.where import Placed, placed
 from runner.verify.load import fleets_of_loads, groups_of_loads, read_loads
-from runner.verify.outliers import FEWEST, Block, Deviation, FleetFinding, deviations, fleet_of, levels
+from runner.verify.outliers import (
+    DEVICE,
+    FEWEST,
+    Deviation,
+    FleetFinding,
+    ScatterModel,
+    fleet_of,
+    known_kind,
+    known_spread,
+)
+from runner.verify.references import among
+from runner.verify.references.comparability import reference_for
+from runner.verify.references.saved import Reference
 from runner.verify.verification import CellFinding, Verification
 
 # The most clauses to show of differences in the setup.
 _MOST_CLAUSES = 6
 
 
-def with_fleets(verification: Verification, folders: Sequence[Path] = ()) -> Verification:
-    """The same, with each cell's devices of one model compared with one another, and so their loads in these runs. Raises StoreError."""
+def with_fleets(
+    verification: Verification, folders: Sequence[Path] = (), references: Sequence[Reference] = ()
+) -> Verification:
+    """The same, with each cell's devices of one model compared with one another, and so their loads in these runs. Raises StoreError.
+
+    References of an index say how far machines of a model differ. How loads, and nodes, differ is assumed: an index has neither.
+    """
     groups: dict[tuple[str, str, str, str], list[CellFinding]] = {}
     unfit: dict[tuple[str, str, str, str], list[CellFinding]] = {}
     for finding in verification.findings:
         if finding.device_uuid:
             facts, fit = finding.facts, finding.repeat_seconds and finding.kind not in ("wrong", "failed")
             kept = groups if fit else unfit
-            kept.setdefault((facts.name, facts.image, facts.preset, facts.device_model), []).append(finding)
+            kept.setdefault((facts.name, facts.image, facts.preset, bare_model(facts.device_model)), []).append(finding)
     loads = groups_of_loads(read_loads(folders))
     where = placed(folders)
     devices = [list(dict.fromkeys(cell.device_uuid for cell in cells)) for cells in groups.values()]
     devices += [list(each) for each in loads.values()]
     # With nodes each comparison is two.
     comparisons = sum((1 + _is_nested(each, where)) * (len(each) >= FEWEST) for each in devices)
-    judge = _Judge(where, max(1, comparisons))
+    judge = _Judge(where, max(1, comparisons), [reference for reference in references if reference.of_machines])
     fleets = [found for key, cells in sorted(groups.items()) for found in _compared(cells, unfit.get(key, ()), judge)]
     fleets += [
         found
@@ -54,6 +73,16 @@ class _Judge:
 
     where: Placed
     comparisons: int
+    # Those of an index.
+    references: Sequence[Reference]
+
+    def kind(self, cell: CellFinding) -> ScatterModel:
+        """How the devices of a cell are compared: by what an index knows of their model, where it has enough machines."""
+        chosen = reference_for(cell.facts, self.references)
+        logs = among.machine_logs(chosen.cell) if chosen.cell else []
+        if len(logs) < among.FEWEST_KNOWN:
+            return DEVICE
+        return known_kind(float(known_spread(logs)), len(logs))
 
     def by_node(self, finding: FleetFinding, times: Mapping[str, float]) -> list[FleetFinding]:
         """The comparison of the nodes, and of the GPUs within their nodes; of GPUs of one node, what was found."""
@@ -101,7 +130,7 @@ def _compared(cells: Sequence[CellFinding], unfit: Sequence[CellFinding], judge:
     finding = FleetFinding(
         name=cells[0].facts.name,
         device_model=cells[0].facts.device_model,
-        fleet=fleet_of(times, judge.comparisons),
+        fleet=fleet_of(times, judge.comparisons, judge.kind(cells[0])),
         beside=(*(() if shared or len(times) < 2 else (why,)), *_left_out(repeats, times, unfit)),
         cells=tuple((cell.run_id, cell.cell_id) for cell in cells if cell.device_uuid in times),
         deviations=deviations(repeats),

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 # A saved reference is a file of that name.
 SUFFIX = ".reference.parquet"
+
+# An index of references is a folder with this list of its devices, and a folder with its cells.
+LIST, CELLS = "index.json", "cells"
 
 
 def files(folder: Path) -> list[Path]:
@@ -14,3 +18,12 @@ def files(folder: Path) -> list[Path]:
     What is in them takes much longer to load.
     """
     return sorted(path for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("._"))
+
+
+def is_index(place: str) -> bool:
+    """True if a place is an address of the web, or a folder that holds an index of references."""
+    return is_address(place) or ((Path(place) / LIST).is_file() and (Path(place) / CELLS).is_dir())
+
+
+def is_address(place: str) -> bool:
+    return urlsplit(place).scheme in ("http", "https")

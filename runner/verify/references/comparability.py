@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from runner.results.datasheets import bare_model
 from runner.results.on_disk import roles
+from runner.text import plural
 from runner.verify.references.facts import DifferentFact, Facts
 from runner.verify.references.saved import Reference, SavedCell
 
@@ -106,7 +108,7 @@ def _different_entries(measured: Mapping[str, object], reference: Mapping[str, o
 def same_device(measured: Facts, reference: Facts) -> bool:
     """The same model, and as much of it. A MIG instance has the GPU's name and less memory; a virtual machine has its host's
     CPU and fewer of them."""
-    if measured.device_model != reference.device_model:
+    if bare_model(measured.device_model) != bare_model(reference.device_model):
         return False
     if measured.device_kind == "cpu":
         return not _different(measured, reference, ("machine_cpus",))
@@ -114,6 +116,16 @@ def same_device(measured: Facts, reference: Facts) -> bool:
     if not all(sizes):
         return True
     return abs(math.log((sizes[0] or 1) / (sizes[1] or 1))) < 0.05
+
+
+def device_of(facts: Facts) -> str:
+    """The device of a cell for people, as far as `same_device` looks at it."""
+    if facts.device_kind == "cpu":
+        return facts.device_model + (
+            f" in a machine of {plural(facts.machine_cpus, 'CPU')}" if facts.machine_cpus else ""
+        )
+    memory = facts.device_memory_bytes
+    return facts.device_model + (f" with {memory / 1e9:.0f} GB" if memory else "")
 
 
 def _none(

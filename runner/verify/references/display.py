@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
+from typing_extensions import TypedDict
 
-from runner.results.statistics import of_kind, step_estimate
+from runner.json_document import print_document
+from runner.results.on_disk.roles import NamedCell
+from runner.results.statistics import ALPHA, of_kind, step_estimate
 from runner.results.steadiness import level_shift, widened
 from runner.terminal import print_table
 from runner.text import in_a_line, number
 from runner.verify.references.comparability import reference_for
+from runner.verify.references.facts import Facts
 from runner.verify.references.measured import Measured, read_runs
 from runner.verify.references.published import (
     PUBLISHED,
@@ -25,18 +29,101 @@ from runner.verify.references.published import (
     training_times,
 )
 from runner.verify.references.saved import Reference, SavedCell, SavedError, Shelf
-from runner.verify.verdict import MARGINS, excused, ratio_to_reference, verdict_of
+from runner.verify.verdict import LEVEL, MARGINS, CellVerdict, excused, ratio_to_reference, verdict_of
 
 GPUS = ("K80", "P100", "V100")
 WORKLOADS = ("cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist", "densenet121-chestxray", "densenet121-synthetic")
 COUNTS = (1, 4)  # of GPUs: the X-rays were measured on both
 
 
-def _print(rows: Sequence[dict[str, object]], as_json: bool, title: str = "") -> None:
-    """Rows of one shape as a table, or as JSON."""
-    if as_json:
-        print(json.dumps(list(rows), indent=2, allow_nan=False))
-        return
+class ListedReference(TypedDict):
+    """A reference. The published numbers have no sessions."""
+
+    name: str
+    cell_count: int
+    sessions: int | None
+    device_models: list[str]
+    created: str
+    sha256: str
+    file: str
+
+
+class ReferencesDocument(TypedDict):
+    """The published numbers, and every reference."""
+
+    references: list[ListedReference]
+
+
+class ReferenceCell(NamedCell):
+    """A cell of a reference: seconds a step, from so many repeats of so many sessions. Facts: all that was recorded of it."""
+
+    step_seconds: float
+    step_low: float | None
+    step_high: float | None
+    repeats: int
+    sessions: int
+    windows: int
+    note: str
+    samples_sha256: str
+    facts: Facts
+
+
+class ReferenceDocument(TypedDict):
+    """A reference. The level is that of the intervals of its step times."""
+
+    name: str
+    created: str
+    sha256: str
+    run_ids: list[str]
+    level: float
+    cells: list[ReferenceCell]
+
+
+class DiffRecord(NamedCell):
+    """A cell of the first reference beside that of the second: the ratio of step times, first over second."""
+
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    verdict: CellVerdict
+    differences: str
+
+
+class DiffDocument(TypedDict):
+    """Two references. The level is that of the intervals of ratios."""
+
+    a: str
+    b: str
+    level: float
+    rows: list[DiffRecord]
+
+
+class MeasuredRate(TypedDict):
+    """The items a second of a cell of your runs."""
+
+    workload: str
+    framework: str
+    device_model: str
+    items_per_second: float | None
+    items_per_second_low: float | None
+    items_per_second_high: float | None
+    preset: str
+    parity_passed: bool | None
+
+
+class PublishedDocument(TypedDict):
+    """The published numbers, and the rates of your runs."""
+
+    trainings: list[Published]
+    rates: list[MeasuredRate]
+
+
+def _named(facts: Facts) -> NamedCell:
+    return cast(NamedCell, {name: getattr(facts, name) for name in NamedCell.__annotations__})
+
+
+def _print(rows: Sequence[dict[str, object]], title: str = "") -> None:
+    """Rows of one shape as a table."""
     if title:
         print(in_a_line(title, 900))
     heads = tuple(rows[0]) if rows else ("nothing",)
@@ -54,21 +141,28 @@ def print_list(shelf: Shelf, as_json: bool) -> None:
     """Print every reference, the published numbers first."""
     published = load_published()
     dates = sorted(row.date for row in published)
-    first: dict[str, object] = {
-        "name": "published", "cells": len(published), "sessions": None,
-        "devices": f"{len({row.gpu for row in published})} kinds of GPU and CPU",
+    references: list[ListedReference] = [{
+        "name": "published", "cell_count": len(published), "sessions": None,
+        "device_models": sorted({row.gpu or "" for row in published}),
         "created": f"{dates[0]} to {dates[-1]}", "sha256": "", "file": PUBLISHED.name,
-    }  # fmt: skip
-    rows = [first]
+    }]  # fmt: skip
     for name, path in shelf.paths().items():
         reference = shelf.find(name)
-        devices = ", ".join(sorted({cell.facts.device_model for cell in reference.cells}))
-        rows.append(
-            {"name": name, "cells": len(reference.cells), "sessions": len(reference.run_ids), "devices": devices,
-             "created": reference.created,
-             "sha256": reference.sha256 if as_json else reference.sha256[:12], "file": str(path)}
+        models = sorted({cell.facts.device_model for cell in reference.cells})
+        references.append(
+            {"name": name, "cell_count": len(reference.cells), "sessions": len(reference.run_ids), "device_models": models,
+             "created": reference.created, "sha256": reference.sha256, "file": str(path)}
         )  # fmt: skip
-    _print(rows, as_json)
+    if as_json:
+        document: ReferencesDocument = {"references": references}
+        return print_document(document)
+    kinds = f"{len(references[0]['device_models'])} kinds of GPU and CPU"
+    return _print([
+        {"name": one["name"], "cells": one["cell_count"], "sessions": one["sessions"],
+         "devices": ", ".join(one["device_models"]) if at else kinds,
+         "created": one["created"], "sha256": one["sha256"][:12], "file": one["file"]}
+        for at, one in enumerate(references)
+    ])  # fmt: skip
 
 
 def _place(cell: SavedCell) -> tuple[str, str, float]:
@@ -85,7 +179,7 @@ def print_reference(reference: Reference, workload: str | None, as_json: bool) -
     workloads = sorted({cell.facts.workload for cell in reference.cells})
     if workload not in (None, *workloads):
         raise SavedError(f"--workload: {reference.name} has no {workload!r}; it has {in_a_line(', '.join(workloads))}")
-    rows: list[dict[str, object]] = []
+    cells: list[ReferenceCell] = []
     # As the table of a run: by workload, the fastest first.
     for cell in sorted(reference.cells, key=_place):
         # Repeats of one session are not independent where there are several: the session is the unit.
@@ -97,45 +191,63 @@ def print_reference(reference: Reference, workload: str | None, as_json: bool) -
         shifts = [shift for session in sessions for shift in map(level_shift, session) if shift]
         # As the report has it: an unsteady cell of one repeat has an interval over both levels.
         step = widened(step, shifts)
-        ends = [None if end is None else 1e3 * end for end in (step.low, step.high)]
-        row: dict[str, object] = {
-            "cell": f"{facts.name} {facts.preset}",
-            "image": facts.image,
-            "device": facts.device_model,
-        }
-        row |= {"ms a step": 1e3 * step.value, "low": ends[0], "high": ends[1], "repeats": len(cell.repeats)}
-        row |= {"sessions": len(sessions), "note": "unsteady" if shifts else ""}
-        more = {"windows": step.windows, "samples_sha256": cell.samples_sha256, "facts": facts.model_dump()}
-        rows.append(row | more if as_json else row)
-    _print(
-        rows,
-        as_json,
+        cells.append(
+            {**_named(facts), "step_seconds": step.value, "step_low": step.low, "step_high": step.high,
+             "repeats": len(cell.repeats), "sessions": len(sessions), "windows": step.windows,
+             "note": "unsteady" if shifts else "", "samples_sha256": cell.samples_sha256, "facts": facts}
+        )  # fmt: skip
+    if as_json:
+        document: ReferenceDocument = {
+            "name": reference.name, "created": reference.created, "sha256": reference.sha256,
+            "run_ids": list(reference.run_ids), "level": 1 - ALPHA, "cells": cells,
+        }  # fmt: skip
+        return print_document(document)
+    return _print(
+        [
+            {"cell": f"{one['facts'].name} {one['preset']}", "image": one["image"], "device": one["device_model"],
+             "ms a step": 1e3 * one["step_seconds"], "low": _milliseconds(one["step_low"]),
+             "high": _milliseconds(one["step_high"]), "repeats": one["repeats"], "sessions": one["sessions"], "note": one["note"]}
+            for one in cells
+        ],
         f"{reference.name} of {reference.runs}, {reference.created}, sha256 {reference.sha256}; 95 % intervals "
         f"{'over the sessions' if len(reference.run_ids) > 1 else 'over the repeats of one session'}",
-    )
+    )  # fmt: skip
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e3 * seconds
 
 
 def print_diff(first: Reference, second: Reference, as_json: bool) -> None:
     """Print each cell of the first beside the cell of the second that is its reference."""
-    rows: list[dict[str, object]] = []
+    rows: list[DiffRecord] = []
     for cell in first.cells:
         facts, chosen = cell.facts, reference_for(cell.facts, [second])
-        row: dict[str, object] = {
-            "cell": facts.name,
-            "device": facts.device_model,
-            **dict.fromkeys(("ratio", "low", "high")),
-        }
-        if chosen.cell is None:
-            verdict, differs = "no-reference", chosen.why + (f"; nearest: {chosen.nearest}" if chosen.nearest else "")
-        else:
+        row: DiffRecord = {
+            **_named(facts), "ratio": None, "ratio_low": None, "ratio_high": None, "verdict": "no-reference",
+            "differences": chosen.why + (f"; nearest: {chosen.nearest}" if chosen.nearest else ""),
+        }  # fmt: skip
+        if chosen.cell is not None:
             sides = [list(side.sessions().values()) for side in (cell, chosen.cell)]
             ratio = ratio_to_reference(sides[0], sides[1], facts.device_kind)
-            row |= {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
             margin = of_kind(MARGINS, facts.device_kind)
-            verdict = excused(verdict_of(ratio, margin, len(first.cells)), bool(chosen.excuses))
-            differs = "; ".join(map(str, chosen.excuses + chosen.conditions))
-        rows.append(row | {"verdict": verdict, "differs": differs})
-    _print(rows, as_json, f"{first.name} over {second.name}: step times, 90 % intervals")
+            row |= {
+                "ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high,
+                "verdict": excused(verdict_of(ratio, margin, len(first.cells)), bool(chosen.excuses)),
+                "differences": "; ".join(map(str, chosen.excuses + chosen.conditions)),
+            }  # fmt: skip
+        rows.append(row)
+    if as_json:
+        document: DiffDocument = {"a": first.name, "b": second.name, "level": LEVEL, "rows": rows}
+        return print_document(document)
+    return _print(
+        [
+            {"cell": cell.facts.name, "device": row["device_model"], "ratio": row["ratio"], "low": row["ratio_low"],
+             "high": row["ratio_high"], "verdict": row["verdict"], "differs": row["differences"]}
+            for cell, row in zip(first.cells, rows, strict=True)
+        ],
+        f"{first.name} over {second.name}: step times, 90 % intervals",
+    )  # fmt: skip
 
 
 def print_published(workload: str | None, gpus: Sequence[str], folders: Sequence[Path], as_json: bool) -> None:
@@ -152,21 +264,25 @@ def print_published(workload: str | None, gpus: Sequence[str], folders: Sequence
         raise PublishedError(f"--gpu: nothing was published of {wrong[0]!r}; choose of {', '.join(published_gpus)}")
     cells = read_runs(folders)
     if as_json:
-        rows = [row.model_dump() for row in published if workload in (None, row.workload)]
-        print(json.dumps({"published": rows, "runs": [_rate_of(cell) for cell in cells]}, indent=2, allow_nan=False))
-        return
+        document: PublishedDocument = {
+            "trainings": [row for row in published if workload in (None, row.workload)],
+            "rates": [_rate_of(cell) for cell in cells],
+        }
+        return print_document(document)
     for name in [workload] if workload else WORKLOADS:
         devices = devices_of(published, name)
-        _print(_beside(name, gpus if set(gpus) & set(devices) else devices, cells), False, _TITLE.format(name=name))
+        _print(_beside(name, gpus if set(gpus) & set(devices) else devices, cells), _TITLE.format(name=name))
+    return None
 
 
 _TITLE = "{name}: items a second. Published: the whole training over its seconds; yours: the steady median, without the first step"
 
 
-def _rate_of(measured: Measured) -> dict[str, object]:
+def _rate_of(measured: Measured) -> MeasuredRate:
     rate, facts = measured.cell.items_per_second, measured.facts
-    return {"workload": facts.workload, "framework": facts.name, "device": facts.device_model,
-            "items_per_second": rate.value if rate else None, "low": rate.low if rate else None, "high": rate.high if rate else None,
+    return {"workload": facts.workload, "framework": facts.framework, "device_model": facts.device_model,
+            "items_per_second": rate.value if rate else None, "items_per_second_low": rate.low if rate else None,
+            "items_per_second_high": rate.high if rate else None,
             "preset": facts.preset, "parity_passed": measured.cell.parity_passed}  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from runner.results import cells, parity, store
 from runner.results.cells import StoredCell
+from runner.results.datasheets import bare_model
 from runner.results.rank.ranking import levelled_run
 from runner.results.rows import Place, by_repeat, parts, rows_of
 from runner.results.statistics import Array
@@ -183,23 +184,23 @@ def _name(measured: Measured) -> str:
 
 def _computation(facts: Facts) -> tuple[object, ...]:
     """The common key of the sessions of one cell: the computation, the device model and the environment."""
-    return (*(getattr(facts, name) for name in IDENTITY), facts.device_model, facts.image, facts.engine)
+    return (*(getattr(facts, name) for name in IDENTITY), bare_model(facts.device_model), facts.image, facts.engine)
 
 
 def _refuse_several_gpus(group: Sequence[tuple[int, Measured]], run_ids: Sequence[str]) -> None:
-    """Raise SavedError where several GPUs measured one cell in one run: how GPUs differ would count as how repeats do."""
-    gpus: dict[int, set[tuple[str, ...]]] = {}
+    """Raise SavedError where several GPUs measured one cell: how GPUs differ would count as how repeats, or sessions, do."""
+    runs: dict[tuple[str, ...], int] = {}
     for run, measured in group:
         for repeat in measured.cell.repeats:
             uuids = repeat.row.get("device_uuids")
             if uuids is not None and len(uuids):
-                gpus.setdefault(run, set()).add(tuple(sorted(map(str, uuids))))
-    for run, several in gpus.items():
-        if len(several) > 1:
-            raise SavedError(
-                f"{in_a_line(_name(group[0][1]))}: {len(several)} different GPUs measured it in run {run_ids[run]}, and how GPUs differ is "
-                "not how repeats of one GPU do; measure on one GPU (`--gpus 0`) and save that run"
-            )
+                runs[tuple(sorted(map(str, uuids)))] = run
+    if len(runs) > 1:
+        where = " and ".join(run_ids[run] for run in sorted(set(runs.values())))
+        raise SavedError(
+            f"{in_a_line(_name(group[0][1]))}: {len(runs)} different GPUs measured it in run {where}, and how GPUs differ is "
+            "not how repeats of one GPU do; measure on one GPU (`--gpus 0`) and save that run"
+        )
 
 
 def _saved_cell(group: Sequence[tuple[int, Measured]], run_ids: Sequence[str]) -> SavedCell:

@@ -41,6 +41,7 @@ MAX_RUNS = 1000
 FEWEST_WINDOWS = fewest_windows()  # of a repeat: six. The 95 % interval of one repeat needs as many
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+INDEX = "index:"  # begins the name of a reference that is a cell of an index
 PUBLISHED = "published"  # the numbers of the founding documents, in the list of references
 _MANIFEST, _DIGEST = b"dlbench_reference", b"dlbench_reference_sha256"
 
@@ -114,6 +115,11 @@ class Reference(BaseModel):
             if several != bool(cell.session_of) or max(cell.session_of, default=0) >= len(self.run_ids):
                 raise ValueError("a repeat's session is none of the runs; save the reference again")
         return self
+
+    @property
+    def of_machines(self) -> bool:
+        """True for a cell of an index of references, whose runs are machines of one model. No saved reference has such a name."""
+        return self.name.startswith(INDEX)
 
     @property
     def runs(self) -> str:

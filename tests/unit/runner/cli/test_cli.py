@@ -27,7 +27,9 @@ from runner.machine import lease
 from runner.results import store
 from runner.text import length
 from tests.fixtures.commands import runner
+from tests.fixtures.json_documents import valid
 from tests.fixtures.pages import whole
+from tests.fixtures.toys import toy_variables
 from tests.fixtures.waiting import wait_for
 from tests.fixtures.warm import WarmProcess
 
@@ -49,12 +51,7 @@ def start(tmp_path: Path, started: Path, own_cache: None) -> Iterator[Start]:
     processes = []
 
     def start(*options: str, toy: str = "", seconds: float = 0.05, **more: Any) -> subprocess.Popen[str]:
-        environment = os.environ | {
-            "DLBENCH_TOY": toy,
-            "DLBENCH_TOY_SECONDS": str(seconds),
-            "DLBENCH_TOY_STARTED": str(started),
-            "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        }
+        environment = os.environ | toy_variables(tmp_path, toy, seconds)
         command = ["matrix", "--gpus", "none"]
         if "--workloads" not in options:
             command += ["--workloads", "cnn-cifar10,gru-imdb"]
@@ -120,14 +117,14 @@ def program_of(pid: int) -> bytes:
 def test_a_run_stores_every_repeat_writes_a_report_and_exits_0(run: Run, tmp_path: Path, started: Path) -> None:
     ended = run("--repeats", "2", "--format", "json")
     assert ended.returncode == 0
-    told = json.loads(ended.stdout)
+    told = valid("matrix", ended.stdout)
     folder = folder_of(tmp_path)
     cells = cells_of(tmp_path)
     assert Counter(cells["status"]) == {"ok": 12}
     assert sorted(cells["repeat"].unique()) == [1, 2]
     assert len(started.read_text().splitlines()) == 12
     assert told["run_id"] == folder.name
-    assert len([cell for cell in told["cells"] if cell["status"] == "ok"]) == 12
+    assert len([cell for cell in told["results"] if cell["status"] == "ok"]) == 12
     assert "<html" in (folder / "report.html").read_text()[:2000]
     manifest = json.loads((folder / "run.json").read_text())
     assert {cell["id"] for cell in manifest["plan"]} == set(cells["cell_id"])
@@ -177,6 +174,27 @@ def test_an_image_that_cannot_be_made_fails_its_cells_only(run: Run, tmp_path: P
     assert set(failed["error_kind"]) == {"engine"}
     assert failed["reason"].str.contains("the disk of toys is full").all()
     assert set(cells[cells["image"] != "toy-b"]["status"]) == {"ok"}
+
+
+@pytest.mark.slow
+def test_an_image_that_was_made_anew_since_the_run_began_is_not_measured_beside_what_there_is(
+    run: Run, tmp_path: Path
+) -> None:
+    words = ("--workloads", "gru-imdb", "--repeats", "2")
+    assert run(*words).returncode == 0
+    run_id, image_of = folder_of(tmp_path).name, dict(cells_of(tmp_path)[["cell_id", "image"]].itertuples(index=False))
+    for cell in image_of:
+        (folder_of(tmp_path) / "repeats" / f"{cell}.r2.parcel").unlink()
+    ended = run(*words, "--resume", run_id, toy="remade")
+    assert ended.returncode == 1
+    assert (
+        "toy-b: its image is sha256:toy-b-again now, and the repeats that this run has ran in sha256:toy-b"
+        in ended.stderr
+    )
+    assert "not all was run; what had ended is kept. Go on with: " in ended.stderr
+    assert Counter(cells_of(tmp_path)["image"]) == {"toy-a": 2, "toy-b": 1, "toy-c": 2}
+    assert run(*words, "--resume", run_id).returncode == 0
+    assert Counter(cells_of(tmp_path)["image_digest"]) == {f"sha256:toy-{name}": 2 for name in "abc"}
 
 
 # --- a limit of time

@@ -27,6 +27,7 @@ from runner.plan.disk import TOO_LARGE
 from runner.plan.plan import Combination, Plan, Skip
 from runner.run import begin
 from runner.run.options import Options, UsageError
+from runner.run.prospect import Prospect
 from tests.fixtures.commands import runner
 from tests.fixtures.synthetic import make_run
 
@@ -56,7 +57,9 @@ def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_i
     for name, words in lacking.items():
         assert [skip for skip in told["skipped"] if skip["image"] == name and words in skip["reason"]], name
     assert [skip for skip in told["skipped"] if "; its CPU twin torch-2.13.0-cpu stands in" in skip["reason"]]
-    assert told["expected_seconds"] > 0
+    seconds = sum(cell["expected_seconds"] for cell in told["cells"])
+    assert told["expected_seconds"] == pytest.approx(told["repeats"] * seconds), "cells of a CPU are in line"
+    assert seconds > 0
     assert not (tmp_path / "results").exists()
 
 
@@ -76,7 +79,7 @@ def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_i
         (["--each-gpu", "--devices", "1,2"], "--each-gpu runs each cell on one GPU"),
         (["--nope"], "runner: No such option: --nope"),
         (["--precision", "fp4"], "there is no 'fp4'"),
-        (["--engine", "podman"], "there is no engine 'podman'"),
+        (["--engine", "lxc"], "there is no engine 'lxc'"),
         (["--resume", "nowhere"], "is not a run"),
         (["--gpus", "77"], "77"),
         (["--devices", "²"], "'²' is not a number of devices"),
@@ -187,7 +190,7 @@ __main__.main()
         ("runner.version", ["--version"]),
         ("runner.catalog.images", ["images", "list"]),
         ("rich.table", ["images", "list"]),
-        ("runner.run.begin", ["matrix", "--dry-run", "--gpus", "none"]),
+        ("runner.run.prospect", ["matrix", "--dry-run", "--gpus", "none"]),
         ("runner.admission.renew", ["report", "--text", "nowhere"]),
     ],
 )
@@ -241,7 +244,7 @@ def test_a_run_whose_images_the_disk_cannot_hold_any_more_says_so(tmp_path: Path
     manifest = json.loads((run / "run.json").read_text())
     manifest["options"] = json.loads(Options(out=run.parent).model_dump_json())
     (run / "run.json").write_text(json.dumps(manifest))
-    reason = f"{TOO_LARGE} beside the images that come first: it takes about 3.0 GB; free some, or choose with --images"
+    reason = f"{TOO_LARGE} beside the images that come first: it takes about 3.0 GB; free some"
     names = Combination.__dataclass_fields__
     skips = [
         Skip(**{key: value for key, value in cell.items() if key in names}, reason=reason) for cell in manifest["plan"]
@@ -269,7 +272,7 @@ def test_nodes_are_not_waited_for_where_another_runner_is_on_the_run(tmp_path: P
     manifest["options"] = json.loads(Options(nodes="slurm:gpu", out=run.parent).model_dump_json())
     (run / "run.json").write_text(json.dumps(manifest))
 
-    def look(*_: object) -> begin.Prospect:
+    def look(*_: object) -> Prospect:
         raise AssertionError("it asks Slurm for nodes")
 
     with lease.alone(run), pytest.raises(lease.LeaseError, match="another runner is working on"):
@@ -283,7 +286,7 @@ def test_the_catalog_is_listed_for_people_and_for_scripts() -> None:
     assert "torch-2.13.0-cpu" in listed
     assert "7.5-12.0 " in listed
     assert "no code for 10.0, 10.3, 11.0" in listed
-    rows = json.loads(runner("images", "list", "--format", "json").stdout)
+    rows = json.loads(runner("images", "list", "--format", "json").stdout)["images"]
     assert {row["name"] for row in rows} >= {"torch-2.13.0-cpu", "jax-0.10.2-cpu", "tensorflow-2.21.0-cpu"}
 
 
@@ -382,7 +385,7 @@ def test_resume_starts_nothing_that_only_the_run_s_own_file_chooses(
     manifest["options"] = json.loads(Options(out=run.parent).model_dump_json()) | {option: value}
     (run / "run.json").write_text(json.dumps(manifest))
 
-    def look(*_: object) -> begin.Prospect:
+    def look(*_: object) -> Prospect:
         raise AssertionError("it looks ahead")
 
     flag = f"--{option.replace('_', '-')} {value}"
@@ -401,3 +404,31 @@ def test_resume_starts_nothing_that_only_the_run_s_own_file_chooses(
     (run / "run.json").write_text(json.dumps(manifest))
     with pytest.raises(UsageError, match="names what is started"):
         begin.resume("run", Options(out=run.parent), look)
+
+
+def test_the_newest_run_is_the_one_that_was_made_last_whatever_its_folder_is_called(tmp_path: Path) -> None:
+    for name, day in (("zz-baseline", 1), ("newest", 2)):
+        run = make_run(tmp_path / f"run-{day}", windows=3, manifest={"created": f"2026-11-0{day}T00:00:00+00:00"})
+        run.rename(tmp_path / name)
+    assert [folder.name for folder in chosen_runs(None, tmp_path)] == ["newest"]
+    result = CliRunner().invoke(app, ["compare", "zz-baseline", "newest", "--out", str(tmp_path)])
+    assert result.output.startswith("run-2 against run-1: "), "the names of folders lead to the runs' own ids"
+
+
+def test_a_run_of_a_clock_that_was_never_set_is_named(tmp_path: Path) -> None:
+    make_run(tmp_path / "first", windows=3)
+    make_run(tmp_path / "second", windows=3, manifest={"created": "1970-01-01T00:00:12+00:00"})
+    result = CliRunner().invoke(app, ["history", "--out", str(tmp_path)])
+    assert "second was made on 1970-01-01, by a clock that was never set" in result.output
+
+
+def test_a_gpu_with_and_without_its_makers_name_is_one(tmp_path: Path) -> None:
+    """Drivers since 470 have another name for the same GPU."""
+    make_run(tmp_path / "first", windows=3, repeats=2, everywhere={"device_model": "A100-SXM4-40GB"})
+    make_run(tmp_path / "second", windows=3, repeats=2, everywhere={"device_model": "NVIDIA A100-SXM4-40GB"})
+    result = CliRunner().invoke(app, ["compare", "first", "second", "--out", str(tmp_path), "--format", "json"])
+    told = json.loads(result.stdout)
+    rows = json.dumps(told["rows"])
+    assert "NVIDIA A100-SXM4-40GB" in rows
+    assert '"A100-SXM4-40GB' not in rows
+    assert "A100" not in json.dumps(told["unpaired"])

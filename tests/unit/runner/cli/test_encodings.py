@@ -100,5 +100,5 @@ def test_an_address_that_is_none_is_a_finding_and_no_error() -> None:
     for address in ("tcp://127.0.0.1:abc", "tcp://[::1"):
         ended = runner("doctor", env=os.environ | {"DOCKER_HOST": address, "PIP_INDEX_URL": "http://[::1"})
         assert (ended.returncode in (0, 1), "Traceback" in ended.stderr) == (True, False), ended.stderr
-        assert f"no Docker Engine answers at {address}" in ended.stdout
+        assert f"no container engine answers at {address}" in ended.stdout
         assert "an address that is none does not answer" in ended.stdout

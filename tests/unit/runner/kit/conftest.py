@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,14 +24,21 @@ words = sys.argv[1:]
 assert os.environ["PYTHONDONTWRITEBYTECODE"] == "1", "the interpreter writes into its own folders"
 if words[0] == "-c":
     print(json.dumps({{"python": "3.11.7", "path": sys.argv[0], "installed": ["torch==2.13.0"]}}))
+elif words[1] == "bench.cuda" and "ASKS_CUDA" in os.environ:
+    os.execv("{python}", ["{python}", *words])
 elif words[1] == "bench.cuda":
     reason = os.environ.get("CUDA_SAYS")
     print(json.dumps({{"uuids": [] if reason else [os.environ["CUDA_VISIBLE_DEVICES"]], "reason": reason}}))
 elif words[2] == "frameworks":
-    print(json.dumps([{{"framework": "torch", "version": "2.13.0+cpu", "device_kinds": ["cpu"]}}]))
+    print(json.dumps([{{"framework": "torch", "version": "2.13.0+cpu", "device_kinds": {kinds}}}]))
 elif "amp-fp16" in words and "{refuses}":
     event = dict(event="error", t=1.0, v=1, kind="unsupported", message="torch does not compute amp-fp16 here", traceback="")
     print(json.dumps(event))
+    print(json.dumps(dict(event="end", t=1.0, v=1, status="failed", stop="none", noise=None, steps=0)))
+    sys.exit(1)
+elif os.path.exists(sys.argv[0] + ".held-by-others"):
+    message = "CUDA error: CUDA-capable device(s) is/are busy or unavailable"
+    print(json.dumps(dict(event="error", t=1.0, v=1, kind="framework", message=message, traceback="")))
     print(json.dumps(dict(event="end", t=1.0, v=1, status="failed", stop="none", noise=None, steps=0)))
     sys.exit(1)
 elif words[1] == "bench.frameworks.torch._events":
@@ -61,7 +68,7 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def interpreter(tmp_path: Path) -> Callable[..., Path]:
-    def make(wrong: str = "-", hangs: str = "-", refuses: str = "") -> Path:
+    def make(wrong: str = "-", hangs: str = "-", refuses: str = "", kinds: Sequence[str] = ("cpu",)) -> Path:
         path = tmp_path / "python-with-torch"
         # A replay lives for some hundredths of a second, on a GPU for a second. It must not be faster than the GPU can be.
         replayed = tmp_path / "replayed"
@@ -72,9 +79,8 @@ def interpreter(tmp_path: Path) -> Callable[..., Path]:
                 code = identity.code_sha256("torch", stream.stem.rsplit(".", 1)[1])
                 text = re.sub('("code_sha256": ?)"[0-9a-f]{64}"', rf'\1"{code}"', at_pace(stream.read_text(), seconds))
                 (replayed / kind / stream.name).write_text(text)
-        path.write_text(
-            INTERPRETER.format(python=sys.executable, recorded=replayed, wrong=wrong, hangs=hangs, refuses=refuses)
-        )
+        words = {"wrong": wrong, "hangs": hangs, "refuses": refuses, "kinds": list(kinds)}
+        path.write_text(INTERPRETER.format(python=sys.executable, recorded=replayed, **words))
         path.chmod(0o755)
         return path
 

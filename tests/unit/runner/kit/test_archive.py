@@ -16,64 +16,20 @@ import pytest
 from typer.testing import CliRunner
 
 from bench import identity
-from runner.cli.import_ import lines
+from runner.cli.archives.import_ import lines
 from runner.cli.main import app
-from runner.engines.process import installed
 from runner.kit import archive as archives
 from runner.kit import imported as importing
 from runner.kit.archive import ArchiveError, read
 from runner.kit.imported import Imported, StepOutcome, import_archive
 from runner.kit.pack import packed
 from runner.kit.step_outcome import outcome
-from runner.kit.steps import KitStep, Wanted, plan
-from runner.machine.devices import Cpu, Gpu, Machine
+from runner.machine.devices import Gpu
 from runner.results import store
 from runner.results.cells import stored_cells
 from runner.results.parcel import Parcel, ParcelError, decode, encode, unpacked_bytes
 from runner.results.rows import by_repeat, rows_of
-from tests.fixtures.nodes import parcel_of
-
-PACKAGES = {"python": "3.11.7", "path": "/usr/bin/python3", "installed": ["torch==2.13.0"]}
-LOCK = installed.lock_sha256(PACKAGES)
-CPU = Cpu("AMD EPYC", (0, 1), 1)
-
-
-def steps_on(*gpus: Gpu, **wanted: Any) -> list[KitStep]:
-    """The steps that a kit plans for PyTorch's GRU at fp32: its cell, its windows, its repeats, and the same in other modes."""
-    entry = {"framework": "torch", "version": "2.13.0+cpu", "device_kinds": ["cpu", "cuda"]}
-    choice = Wanted(**{"workloads": ["gru-imdb"], "precisions": ["fp32"], **wanted})
-    return plan([entry], Machine(CPU, gpus, None), LOCK, choice)[0]
-
-
-STEP, AGAIN = steps_on(repeats=2)[:2]
-EVENTS = replace(STEP, kind="events")
-CELL = STEP.cell
-FACTS: dict[str, Any] = {
-    "kit": 4,
-    "bench_sha256": "0" * 64,
-    "device_uuid": "",
-    "packages": PACKAGES,
-    "created": "2026-11-22T10:00:00+00:00",
-    "python": "/usr/bin/python3",
-    "options": asdict(Wanted()),
-    "gpus": [],
-    "refused": [],
-    "cpu": {"model": "AMD EPYC", "cpus": [0, 1], "memory_bytes": 1, "memory_nodes": []},
-    "kernel": "6",
-    "planned": [asdict(STEP)],
-    "skips": [],
-}
-ROW = {"device": "cpu", "unix": 1795223027.0, "cpu_seconds": 1.0}
-PARCEL = replace(
-    parcel_of(CELL),
-    engine="host",
-    attempt=None,
-    node=None,
-    image_digest=installed.image_digest(LOCK, FACTS["python"]),
-    started_unix=1795223026.0,
-    telemetry=(ROW,),
-)
-NAME = "steps/cell.torch.gru-imdb.fp32.r1.parcel"
+from tests.fixtures.archives import AGAIN, CELL, EVENTS, FACTS, NAME, PARCEL, ROW, STEP, files, steps_on
 
 
 def printed(parcel: Parcel) -> bytes:
@@ -83,11 +39,6 @@ def printed(parcel: Parcel) -> bytes:
 def planned(**changed: Any) -> dict[str, Any]:
     """Facts with one planned step, whose cell is changed."""
     return FACTS | {"planned": [asdict(STEP) | {"cell": asdict(CELL) | changed}]}
-
-
-def files(facts: Any = FACTS, parcel: Parcel | bytes = PARCEL, name: str = NAME) -> dict[str, bytes]:
-    content = parcel if isinstance(parcel, bytes) else encode(parcel)
-    return {"facts.json": json.dumps(facts).encode(), name: content}
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -237,7 +188,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
         (files(facts=planned(lock_sha256="0" * 64)), "a cell of another interpreter or device than facts.json names"),
         (files(facts=planned(image="host-\x1b[31m")), "facts.json: planned: a text that cannot be shown as it is"),
         (files(facts=planned(image="torch-2.13.0-cpu")), "a cell of another interpreter or device than facts.json"),
-        (files(facts=FACTS | {"device_uuid": "GPU-1"}), "device_uuid is none of its GPUs"),
+        (files(facts=FACTS | {"device_uuid": "GPU-1"}), "a device_uuid that is none of its GPUs"),
         (files(facts=FACTS | {"planned": [asdict(STEP) | {"kind": "evil"}]}), "facts.json: planned.*kind"),
         (files(facts=[]), "facts.json"),
         (files(facts=FACTS | {"cpu": FACTS["cpu"] | {"memory_bytes": 10**400}}), "the number 1000.* is too large"),

@@ -6,7 +6,11 @@ import statistics
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from reports.data import tables
+from reports.data.costs import OF_DATASHEET
+from runner.cli.main import app
 from runner.kit.archive import read
 from runner.kit.imported import Imported, import_archive
 from runner.paths import PROJECT
@@ -46,3 +50,27 @@ def test_the_page_has_the_steps_of_the_samples(tmp_path: Path) -> None:
         for _, rows in steady.groupby("cell_id"):
             milliseconds = 1e3 * statistics.median(rows.seconds / rows.steps)
             assert f"{milliseconds:.3g}".rstrip("0") in page, rows.cell_id.iloc[0]
+
+
+def test_the_share_of_the_datasheet_is_what_the_page_says(tmp_path: Path) -> None:
+    run = imported("amp-bf16.tar.gz", tmp_path).run.folder
+    cells = {(cell.framework, cell.key.workload, cell.mode): cell.costs for cell in tables.load([run]).cells}
+    shares = {framework: cells[framework, "gpt2-124m", "default"][OF_DATASHEET] for framework in ("jax", "torch")}
+    assert {name: f"{100 * share:.0f}" for name, share in shares.items()} == {"jax": "40", "torch": "32"}
+    page = " ".join((PROJECT / "docs" / "first-gpu.md").read_text().split())
+    assert "JAX reaches 40 % (398 TFLOP/s), PyTorch eagerly 32 % (321)" in page
+
+
+def test_one_repeat_of_older_code_is_no_reference_and_the_page_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    run, collection = imported("fp32.tar.gz", tmp_path).run.folder, tmp_path / "collection"
+    collection.mkdir()
+    shared = CliRunner().invoke(app, ["share", str(run), "--yes", "-o", str(collection)])
+    assert shared.exit_code == 0, shared.output
+    judged = CliRunner().invoke(app, ["reference", "judge", str(collection)])
+    bundles = list(collection.rglob("*.tar.gz"))
+    assert (judged.exit_code, judged.stdout.count("refused")) == (1, len(bundles))
+    assert judged.stdout.count("1 repeat with enough windows; a reference needs 3") == len(bundles) == 3
+    assert "docs/h200" in (PROJECT / "docs" / "references.md").read_text()

@@ -249,7 +249,7 @@ def test_a_cell_that_finds_no_gpu_any_more_is_not_done_and_no_other_is_begun(
         ("", "0 were not done"),
     ],
 )
-def test_a_gpu_that_cuda_cannot_open_stops_the_kit_and_the_same_command_measures_it_when_it_is_mended(
+def test_a_gpu_that_cuda_cannot_open_stops_the_kit_and_the_same_command_measures_it_after_the_remedy(
     run_kit: Kit, interpreter: Callable[..., Path], nvml_library: Path, tmp_path: Path, says: str, said: str
 ) -> None:
     fleet = Fleet((FakeGpu(),))

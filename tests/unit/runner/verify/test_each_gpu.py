@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,13 @@ from typer.testing import CliRunner
 from runner.cli.main import app
 from runner.results.store import RunStore
 from runner.verify import output
+from runner.verify.fleet.device_times import levels
 from runner.verify.fleet.peer_comparison import with_fleets
-from runner.verify.outliers import fleet_of, levels
+from runner.verify.outliers import fleet_of
 from runner.verify.verification import Verification, assess
 from tests.fixtures import regimes, stored, synthetic
 from tests.fixtures.fleets import WORKLOADS, each_gpu_run, uuids
+from tests.fixtures.json_documents import valid
 from tests.fixtures.regimes import Regime
 
 
@@ -198,7 +199,7 @@ def test_every_comparison_of_a_verification_shares_the_false_alarms(tmp_path: Pa
 def test_the_comparison_is_told_as_json(tmp_path: Path) -> None:
     run = each_gpu_run(tmp_path / "run", [1.0, 1.004, 0.997, 1.002])
     words = ["verify", "--each-gpu", "--run", str(run), "--format", "json"]
-    told = json.loads(CliRunner().invoke(app, words, env={"DLBENCH_REFERENCES": str(tmp_path)}).stdout)
+    told = valid("verify", CliRunner().invoke(app, words, env={"DLBENCH_REFERENCES": str(tmp_path)}).stdout)
     assert len(told["fleets"]) == 2
     for finding in told["fleets"]:
         assert finding["fleet"]["fastest"] < 1 < finding["fleet"]["slowest"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from runner.verify import output
 from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.verification import Verification, assess
 from tests.fixtures.fleets import WORKLOADS, each_gpu_run, uuids
+from tests.fixtures.json_documents import valid
 from tests.fixtures.synthetic import Row
 
 GPUS = uuids("NVIDIA H200", 100)
@@ -146,7 +146,7 @@ def test_a_run_of_an_older_release_names_no_host_and_its_gpus_are_compared_as_on
 
 def test_nodes_and_gpus_are_told_as_json(tmp_path: Path) -> None:
     run = racks(tmp_path, {**NODES, "n3": 1.08})
-    told = json.loads(verified("--run", str(run), "--format", "json").stdout)
+    told = valid("verify", verified("--run", str(run), "--format", "json").stdout)
     nodes, gpus = ([finding for finding in told["fleets"] if finding["of"] == word] for word in ("node", "GPU"))
     assert len(nodes) == len(gpus) == len(WORKLOADS)
     assert nodes[0]["deviations"][0]["device"] == "n3"

@@ -16,17 +16,19 @@ from runner.catalog.workloads import load_workloads
 from runner.engines.base import ReadyImage, Slot
 from runner.engines.process.host import HostEngine, HostImage
 from runner.engines.process.process import LocalRunning
+from runner.json_document import print_document
 from runner.machine.detect import detect
 from runner.plan.durations import Durations
 from runner.plan.plan import Plan
 from runner.results.store import SCHEMA_VERSION, RunStore, StoreError
-from runner.run.begin import Prospect
 from runner.run.dispatch import Job
 from runner.run.options import Options, UsageError
+from runner.run.prospect import Prospect
 from runner.verify import load, output
 from runner.verify import verification as verify
 from runner.verify.load import GpuLoads, fleets_of_loads, groups_of_loads, load_each, read_loads
 from runner.verify.verification import Verification
+from runner.verify.verification_document import document
 from tests.fixtures.plans import make_cell
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
@@ -126,7 +128,7 @@ def test_the_weak_gpu_is_named_under_load_with_its_clock_its_power_and_what_hold
     lines = list(output.details(verification))
     assert any("TFLOP/s, 1400 MHz, 450 W, 88 °C, held back by hardware thermal slowdown" in line for line in lines)
     assert any("the fleet's medians: 900.2 TFLOP/s, 1980 MHz, 690 W" in line for line in lines), lines
-    json.dumps(verify.as_json(verification), allow_nan=False)
+    print_document(document(verification))
 
 
 def test_all_gpus_begin_at_once_in_the_second_round(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from runner.verify.fleet.device_times import deviations
 from runner.verify.fleet.map import MOST_LINES, lines
 from runner.verify.fleet.nested import nested
-from runner.verify.outliers import Deviation, FleetFinding, Spot, deviations
+from runner.verify.outliers import Deviation, FleetFinding, Spot
 
 
 def fleets(nodes: int, each: int, slow: str = "", weak: str = "", name: str = "node-{}") -> list[FleetFinding]:

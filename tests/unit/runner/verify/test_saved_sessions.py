@@ -6,6 +6,7 @@ import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,12 +15,16 @@ from typer.testing import CliRunner, Result
 from runner.cli.main import app
 from runner.verify import output
 from runner.verify.references import display
+from runner.verify.references.comparability import device_of
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import Reference, SavedError, Shelf, read
 from runner.verify.verification import Verification, assess
+from runner.verify.verification_document import document
 from tests.fixtures import synthetic
 from tests.fixtures.fleets import each_gpu_run
+from tests.fixtures.json_documents import valid
 from tests.fixtures.synthetic import make_run
+from tests.unit.runner.verify.test_references import facts
 
 TORCH_CNN = ("torch-2.13.0-cpu", "cnn-cifar10")
 
@@ -89,10 +94,10 @@ def test_days_that_differ_make_the_interval_wider_and_are_no_assumption(days: li
     ratio = torch_cnn(assess([days[3]], [lab])).ratio
     one = torch_cnn(assess([days[3]], [reference_of(days[:1], "one", "0.1.0").reference])).ratio
     assert (ratio.reference_sessions, ratio.reference_repeats) == (3, 9)
-    assert 1 < ratio.sessions.observed < 2, "two, less what the repeats hide"
-    assert one.sessions.observed == 0
+    assert 1 < ratio.between_sessions.observed < 2, "two, less what the repeats hide"
+    assert one.between_sessions.observed == 0
     assert ", if " not in torch_cnn(assess([days[3]], [lab])).reason
-    assert ratio.sessions.deviation > one.sessions.deviation == 0.02
+    assert ratio.between_sessions.deviation > one.between_sessions.deviation == 0.02
     assert "sessions differ by 2.0 %" in output.cells_of(torch_cnn(assess([days[3]], [lab_of_one(days)])))[4]
     assert output.cells_of(torch_cnn(assess([days[3]], [lab])))[4] == "–"
 
@@ -175,14 +180,14 @@ def test_a_reference_shows_its_cells_by_workload_the_fastest_first_with_the_inte
 ) -> None:
     run = day(tmp_path, 11, repeats=1)
     display.print_reference(reference_of([run], "lab", "0.1.0", noisy=True).reference, None, as_json=True)
-    rows = json.loads(capsys.readouterr().out)
+    rows = valid("reference show", capsys.readouterr().out)["cells"]
     assert [row["facts"]["workload"] for row in rows] == ["cnn-cifar10"] * 3 + ["gru-imdb"] * 2
-    assert all(before["ms a step"] <= after["ms a step"] for before, after in pairwise(rows[:3]))
+    assert all(before["step_seconds"] <= after["step_seconds"] for before, after in pairwise(rows[:3]))
     (unsteady,) = (row for row in rows if row["note"] == "unsteady")
     assert unsteady["facts"]["framework"] == "jax"
     (step,) = (one.measured for one in assess([run], []).findings if one.facts.name == "jax cnn-cifar10 fp32")
     assert step
-    assert [unsteady["low"], unsteady["high"]] == pytest.approx([1e3 * (step.low or 0), 1e3 * (step.high or 0)])
+    assert [unsteady["step_low"], unsteady["step_high"]] == pytest.approx([step.low, step.high])
 
 
 def test_a_cell_that_one_run_lacks_is_named(tmp_path: Path, days: list[Path]) -> None:
@@ -200,14 +205,18 @@ def test_the_commands_know_sessions(tmp_path: Path, days: list[Path]) -> None:
     assert saved.exit_code == 0, saved.stderr
     assert "kept 15 of 18 measured cells" in saved.stderr
     assert command("reference", "save", "day1", "--name", "one", *out, references=shelf).exit_code == 0
-    listed = json.loads(command("reference", "list", "--format", "json", references=shelf).stdout)
+    listed = valid("reference list", command("reference", "list", "--format", "json", references=shelf).stdout)[
+        "references"
+    ]
     assert [(row["name"], row["sessions"]) for row in listed] == [("published", None), ("lab", 3), ("one", 1)]
     shown = command("reference", "show", "lab", references=shelf)
     assert "lab of runs day1 to day3 (3 sessions)" in shown.stdout.splitlines()[0]
     file = str(tmp_path / "lab.parquet")
     assert command("reference", "export", "lab", "-o", file, references=shelf).exit_code == 0
     assert command("reference", "import", file, references=other).exit_code == 0
-    diff = json.loads(command("reference", "diff", "one", file, "--format", "json", references=shelf).stdout)
+    diff = valid(
+        "reference diff", command("reference", "diff", "one", file, "--format", "json", references=shelf).stdout
+    )["rows"]
     assert {row["verdict"] for row in diff} <= {"ok", "not-slower", "open"}
 
 
@@ -228,13 +237,29 @@ def test_what_a_reference_does_not_have_is_a_sentence(
     assert told in ended.stderr
 
 
-def test_without_a_reference_what_to_do_next_stands_once(days: list[Path], lab: Reference) -> None:
-    lines = list(output.details(assess(days[:1], [])))
+def test_without_a_reference_the_machine_that_it_takes_and_the_next_step_stand_once(
+    days: list[Path], lab: Reference
+) -> None:
+    found = assess(days[:1], [])
+    lines = list(output.details(found))
     waiting = [line for line in lines if line.startswith("no-reference: ")]
     assert [line.rpartition(": ")[2] for line in waiting] == ["there is no reference yet"] * len(waiting)
     assert len(waiting) < 5, "cells of which the same holds share a line"
-    assert lines.count(output.NEXT) == 1
-    assert output.NEXT not in list(output.details(assess([days[3]], [lab])))
+    step = output.next_step(found)
+    facts = next(one.facts for one in found.findings if one.kind == "no-reference")
+    assert step.startswith(f"A verdict needs a reference of {facts.device_model}, preset {facts.preset}: ")
+    assert f"`runner verify --run {found.findings[0].run_id}`" in step
+    assert lines.count(step) == 1
+    assert document(found)["remarks"] == [step]
+    skipped = ElementTree.fromstring(output.junit(found)).findall(".//skipped")
+    assert [one.text for one in skipped if "no-reference" in one.get("message", "")] == [step] * len(skipped) != []
+    assert output.next_step(assess([days[3]], [lab])) == ""
+
+
+def test_the_machine_of_a_reference_is_named_as_far_as_it_must_be_the_same() -> None:
+    cpu = facts(device_kind="cpu", device_model="AMD EPYC", machine_cpus=2, device_memory_bytes=None)
+    assert device_of(cpu) == "AMD EPYC in a machine of 2 CPUs"
+    assert device_of(facts(device_model="NVIDIA H200", device_memory_bytes=150 * 10**9)) == "NVIDIA H200 with 150 GB"
 
 
 def only(verification: Verification, *kinds: str) -> Verification:
@@ -275,3 +300,10 @@ def test_a_cell_that_several_gpus_measured_in_one_run_is_refused(tmp_path: Path)
     assert reference_of([one], "lab", "0.1.0").reference.cells
     with pytest.raises(SavedError, match="2 different GPUs measured it in run .*; measure on one GPU"):
         reference_of([each_gpu_run(tmp_path / "two", [1.0, 1.1])], "lab", "0.1.0")
+
+
+def test_sessions_of_two_gpus_are_refused(tmp_path: Path) -> None:
+    """How two GPUs of one model differ would count as how the sessions of one do."""
+    runs = [day(tmp_path, number, everywhere={"device_uuids": [f"GPU-{number}"]}) for number in (1, 2)]
+    with pytest.raises(SavedError, match="2 different GPUs measured it in run day1 and day2, .*; measure on one GPU"):
+        reference_of(runs, "lab", "0.1.0")

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from reports.data.tables import ANSWER, load
 from runner.cli.main import app
 from runner.engines.base import Slot
+from runner.json_document import print_document
 from runner.machine import lease
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.results.statistics import fewest_windows, ratio_estimate
@@ -32,8 +33,10 @@ from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.references.measured import ceilings_path, read_runs, reference_of
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference, SavedError
 from runner.verify.verdict import VariancePart
-from runner.verify.verification import CellFinding, Verification, as_json, assess
+from runner.verify.verification import CellFinding, Verification, assess
+from runner.verify.verification_document import document
 from tests.fixtures import stored, synthetic
+from tests.fixtures.json_documents import valid
 from tests.fixtures.plans import make_cell
 from tests.fixtures.synthetic import LEVELS, make_run
 from tests.unit.runner.verify.test_causes import ceilings
@@ -138,9 +141,9 @@ def test_all_cells_together_are_a_test_of_their_own_and_count_in_the_exit_code(
     alone = tuple(replace(one, kind="open") for one in found.findings)
     assert replace(found, findings=alone).exit_code == 1
     assert verify_output.ending(found).endswith("; all 5 cells together: slow")
-    told = as_json(found)["together"]
+    told = document(found)["together"]
     assert isinstance(told, list)
-    assert [(one["cells"], one["verdict"], one["ratio"]) for one in told] == [(5, "slow", whole.ratio)]
+    assert [(one["cell_count"], one["verdict"], one["ratio"]) for one in told] == [(5, "slow", whole.ratio)]
     tree = ET.fromstring(verify_output.junit(found))
     (case,) = [case for case in tree if case.attrib["classname"] == "together"]
     assert [child.tag for child in case] == ["failure"]
@@ -308,7 +311,7 @@ def test_cells_that_are_not_yet_run_are_not_judged_but_counted_in_a_line(tmp_pat
     line = f"{len(LEVELS) - 1} cells are not yet run (runner matrix --resume begun)"
     assert list(verify_output.details(found)).count(line) == 1
     assert verify_output.ending(found).startswith("open: nothing failed, and 0 of 1 cell passed")
-    assert as_json(found)["not_yet_run"] == [line]
+    assert document(found)["not_yet_run"] == [line]
     fine = replace(found, findings=(replace(found.findings[0], kind="ok"),))
     assert fine.exit_code == 2, "a run that is not whole is no pass"
 
@@ -377,7 +380,7 @@ def test_another_device_is_named_and_not_compared_with(
 
 
 def test_the_same_runs_and_references_give_the_same_text_twice(again: Path, lab: Reference) -> None:
-    twice = [json.dumps(as_json(assess([again], [lab])), allow_nan=False) for _ in range(2)]
+    twice = [document(assess([again], [lab])) for _ in range(2)]
     assert twice[0] == twice[1]
 
 
@@ -447,7 +450,7 @@ def test_what_a_cell_says_cannot_break_any_format(tmp_path: Path) -> None:
     assert "\\[click\\]" in text
     tables = [line for line in text.splitlines() if line.startswith("| ")]
     assert {line.replace("\\|", "").count("|") for line in tables} == {len(verify_output.HEADINGS) + 1}
-    json.dumps(as_json(found), allow_nan=False)
+    print_document(document(found))
 
 
 def test_an_environment_event_of_somebody_else_s_making_is_read_as_far_as_it_fits(tmp_path: Path) -> None:
@@ -529,20 +532,26 @@ def test_save_list_show_diff_export_import_and_verify_work_together(tmp_path: Pa
     saved = run_command("reference", "save", "first", "--name", "lab", *out, references=shelf)
     assert saved.exit_code == 0
     assert " 5 cells sha256:" in saved.stdout
-    listed = json.loads(run_command("reference", "list", "--format", "json", references=shelf).stdout)
+    listed = valid("reference list", run_command("reference", "list", "--format", "json", references=shelf).stdout)[
+        "references"
+    ]
     assert [row["name"] for row in listed] == ["published", "lab"]
-    assert listed[0]["cells"] == 526
+    assert listed[0]["cell_count"] == 526
     file = str(tmp_path / "lab.parquet")
     assert run_command("reference", "export", "lab", "-o", file, references=shelf).exit_code == 0
     assert run_command("reference", "import", file, references=other).exit_code == 0
-    shown = json.loads(run_command("reference", "show", "lab", "--format", "json", references=other).stdout)
+    shown = valid(
+        "reference show", run_command("reference", "show", "lab", "--format", "json", references=other).stdout
+    )["cells"]
     assert len(shown) == len(LEVELS) - 1
-    assert all(row["low"] < row["ms a step"] < row["high"] for row in shown)
-    diff = json.loads(run_command("reference", "diff", "lab", file, "--format", "json", references=shelf).stdout)
+    assert all(row["step_low"] < row["step_seconds"] < row["step_high"] for row in shown)
+    diff = valid(
+        "reference diff", run_command("reference", "diff", "lab", file, "--format", "json", references=shelf).stdout
+    )["rows"]
     assert {row["ratio"] for row in diff} == {1.0}
     judged = run_command("verify", "--run", "second", "--format", "json", *out, references=other)
     assert judged.exit_code == 1  # the synthetic run has a failed cell
-    assert {f["kind"] for f in json.loads(judged.stdout)["findings"]} == {"ok", "failed"}
+    assert {one["verdict"] for one in valid("verify", judged.stdout)["findings"]} == {"ok", "failed"}
 
 
 def test_this_machine_stands_beside_k80_p100_and_v100(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from runner.catalog.images import PROJECT
 from runner.results import store
 from tests.fixtures import warm
+from tests.fixtures.toys import toy_variables
 from tests.stand_ins import fleet as stand_in
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
@@ -25,9 +26,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 def variables_of(tmp_path: Path, more: Mapping[str, str]) -> dict[str, str]:
     return {
         **os.environ,
-        "DLBENCH_TOY_SECONDS": "0.05",
-        "DLBENCH_TOY_STARTED": str(tmp_path / "started"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        **toy_variables(tmp_path),
         "DLBENCH_REFERENCES": str(tmp_path / "references"),
         **more,
     }
@@ -53,14 +52,14 @@ def test_cells_are_measured_judged_saved_and_pass_the_second_time(tmp_path: Path
     assert first.returncode == 2, first.stderr
     assert "ceilings are not known" in first.stderr  # this interpreter has no torch: the probe says so, and cells go on
     told = json.loads(first.stdout)
-    assert {finding["kind"] for finding in told["findings"]} == {"no-reference"}
-    assert {finding["measured"]["repeats"] for finding in told["findings"]} == {5}
+    assert {finding["verdict"] for finding in told["findings"]} == {"no-reference"}
+    assert {finding["step"]["repeats"] for finding in told["findings"]} == {5}
     run = told["findings"][0]["run_id"]
     saved = toys(tmp_path, "reference", "save", run, "--name", "toys", "--out", str(tmp_path / "results"))
     assert saved.returncode == 0, saved.stderr
     second = toys(tmp_path, "verify", *here)
     assert second.returncode == 0, second.stderr
-    assert {finding["kind"] for finding in json.loads(second.stdout)["findings"]} == {"ok"}
+    assert {finding["verdict"] for finding in json.loads(second.stdout)["findings"]} == {"ok"}
 
 
 @pytest.mark.slow
@@ -75,11 +74,11 @@ def test_a_cell_that_is_open_is_repeated_until_it_is_not(tmp_path: Path) -> None
     near = (*here, "--repeats", "1", "--margin", "3.3", "--format", "json")
     few = toys(tmp_path, "verify", *near, "--most-repeats", "1")
     alone = json.loads(few.stdout)["findings"][0]
-    assert (few.returncode, alone["kind"], alone["measured"]["repeats"]) == (2, "open", 1)
+    assert (few.returncode, alone["verdict"], alone["step"]["repeats"]) == (2, "open", 1)
 
     enough = toys(tmp_path, "verify", *near)
     sure = json.loads(enough.stdout)["findings"][0]
-    assert (enough.returncode, sure["kind"], sure["measured"]["repeats"]) == (0, "ok", 9), enough.stderr
+    assert (enough.returncode, sure["verdict"], sure["step"]["repeats"]) == (0, "ok", 9), enough.stderr
     assert "going on to 9 repeats" in enough.stderr
     manifest = json.loads((tmp_path / "results" / sure["run_id"] / "run.json").read_text())
     assert manifest["extended"][sure["cell_id"]] == 9

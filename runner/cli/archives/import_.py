@@ -17,13 +17,15 @@ from runner.text import in_a_line
 
 
 def import_(
-    archive: Annotated[Path, typer.Argument(help="The gpu-kit-results.tar.gz that a kit has made.", dir_okay=False)],
+    archive: Annotated[
+        Path, typer.Argument(help="The archive that a kit has made, or `runner share`.", dir_okay=False)
+    ],
     out: Out = Path("results"),
 ) -> None:
     """Every line of it is checked as if it came from a cell of this machine. Prints the folder of the run."""
     read = archives.read(archive)
     if read.facts.bench_sha256 != identity.source_digest():
-        note("runner: the kit was made of another bench than this checkout's; its cells cannot stand beside new ones")
+        note("runner: it was measured with another bench than this checkout's; its cells cannot stand beside new ones")
     imported = import_archive(read, out)
     for line in [*lines(imported), *(in_a_line(f"skipped {dropped}") for dropped in imported.dropped)]:
         note(line)

@@ -1,0 +1,1 @@
+"""The commands of archives: what one machine measured, for another."""

@@ -1,0 +1,49 @@
+"""A folder of bundles: the judge of some of them beside the others, and the rows of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from runner.errors import UserError
+from runner.verify.references.contributed import layout
+from runner.verify.references.contributed.derived_rows import Derived, derived
+from runner.verify.references.contributed.judge import BundleJudge, Judgement
+
+
+def judge(collection: Path, bundles: Sequence[Path], say: Callable[[str], None]) -> list[Judgement]:
+    """The judgements of these bundles beside the others; without any, of each bundle beside those before it. Raises UserError."""
+    places = {_place(collection, path): path for path in bundles or layout.bundles_in(collection)}
+    there = admitted(collection, say, set(places)) if bundles else {}
+    judge_ = BundleJudge(there)
+    return [judge_.judge(path, place) for place, path in places.items()]
+
+
+def admitted(collection: Path, say: Callable[[str], None], without: Collection[str] = ()) -> Mapping[str, Derived]:
+    """The bundles of a collection by their places. One that is refused is skipped, and `say` hears why."""
+    bundles: dict[str, Derived] = {}
+    for path in layout.bundles_in(collection):
+        place = _place(collection, path)
+        if place in without:
+            continue
+        try:
+            bundle = derived(path)
+        except UserError as error:
+            say(f"skipped: {error}")
+            continue
+        refused = bundle.refused or (() if bundle.place == place else (f"it belongs to {bundle.place}",))
+        if refused:
+            say(f"skipped: {place}: {refused[0]}")
+        else:
+            bundles[place] = bundle
+    return bundles
+
+
+def _place(collection: Path, path: Path) -> str:
+    """Raises UserError for a bundle that is in no collection."""
+    try:
+        return path.resolve().relative_to(collection.resolve()).as_posix()
+    except ValueError:
+        raise UserError(
+            f"{path} is not in {collection}; `runner share RUN -o {collection}` puts a run's bundles there"
+        ) from None

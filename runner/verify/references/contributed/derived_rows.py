@@ -1,0 +1,160 @@
+"""The rows that a bundle gives an index: one for each cell. They are made of the tapes alone, by the one door of every measurement.
+
+To admit a bundle takes a tenth of a second, so the rows of one that was admitted stay in the cache of this user, by the digests of the
+bundle and of the code that judges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from bench import identity
+from runner.admission.admit import image_of
+from runner.admission.renew import rules_digest
+from runner.engines.process import installed
+from runner.errors import UserError
+from runner.kit import archive
+from runner.kit.archive import Archive, ArchiveError
+from runner.kit.contribution.run_facts import Frozen, Pseudonym, RunFacts
+from runner.kit.imported import Imported, import_archive
+from runner.paths import cache_folder
+from runner.results.statistics import Array
+from runner.results.store import read_bytes, write_bytes
+from runner.results.untrusted import Hash, Text
+from runner.results.validate import Moment
+from runner.text import in_a_line, plural
+from runner.verify.references.contributed import layout
+from runner.verify.references.facts import Facts
+from runner.verify.references.measured import Measured, read_runs
+from runner.verify.references.saved import Seconds
+
+# As many as a kit and `make matrix` measure. One repeat does not show how far repeats differ, and two do not show which of them is off.
+FEWEST_REPEATS = 3
+
+# Of the numbers that stand for a repeat's windows, whatever factor all were multiplied with: so many digits survive the rounding.
+_SHAPE_DIGITS = 6
+
+_MOST_CACHED_BYTES = 64 << 20
+_MOST_NAMED = 5
+
+
+class BundleRow(Frozen):
+    """One cell of one bundle: its facts, its repeats' medians, and what tells it from another measurement."""
+
+    facts: Facts
+    machine: Pseudonym
+    # The GPU's pseudonym. Empty: a CPU.
+    device: Text
+    created: Moment
+    image_digest: Text
+    # Seconds a step.
+    repeats: Annotated[tuple[Seconds, ...], Field(min_length=1, max_length=1000)]
+    # Of each repeat: equal where its windows are those of another one times a factor.
+    shapes: tuple[Text, ...]
+
+
+class Derived(Frozen):
+    """A bundle's rows, and the reasons for which it is refused whatever else the collection holds."""
+
+    sha256: Hash
+    # Its place in a collection, by its content. Empty: it belongs into none.
+    place: Annotated[str, Field(max_length=400)]
+    rows: tuple[BundleRow, ...]
+    refused: Annotated[tuple[Annotated[str, Field(max_length=1000)], ...], Field(max_length=1000)] = ()
+
+
+def derived(path: Path) -> Derived:
+    """The rows of a bundle. Raises UserError for a file that is no bundle."""
+    bundle = archive.read(path)
+    # The newest rules judge: what they refuse is refused in an old bundle as well.
+    cached = cache_folder() / "contributed" / f"{bundle.sha256}-{rules_digest()[:16]}.json"
+    try:
+        return Derived.model_validate_json(read_bytes(cached, _MOST_CACHED_BYTES))
+    except (OSError, ValidationError):
+        made = _made(bundle)
+    write_bytes(cached, made.model_dump_json().encode())
+    return made
+
+
+def _made(bundle: Archive) -> Derived:
+    facts = bundle.facts
+    if not isinstance(facts, RunFacts):
+        raise ArchiveError(
+            f"{bundle.path} is a kit's archive, which has names: `runner import` it, and `runner share` the run"
+        )
+    place = layout.place_of(facts, bundle.sha256)
+    with tempfile.TemporaryDirectory(prefix="dlbench-bundle-") as folder:
+        try:
+            imported = import_archive(bundle, Path(folder))
+        except UserError as error:
+            # The path of the bundle says nothing of what it holds.
+            why = str(error).removeprefix(f"{bundle.path}").lstrip(": ")
+            return Derived(sha256=bundle.sha256, place=str(place or ""), rows=(), refused=(in_a_line(why, 900),))
+        measured = read_runs([imported.run.folder])
+    refused = [*_of_bundle(facts, imported), *(why for cell in measured for why in _of_cell(cell))]
+    rows = [_row(facts, cell) for cell in measured if cell.repeats]
+    shown = tuple(in_a_line(why, 900) for why in refused[:1000])
+    return Derived(sha256=bundle.sha256, place=str(place or ""), rows=tuple(rows), refused=shown)
+
+
+def _of_bundle(facts: RunFacts, imported: Imported) -> Iterator[str]:
+    """The reasons against a bundle as a whole."""
+    if facts.data_given:
+        yield "it was measured on data that its owner gave; references are of generated data, which everybody has"
+    failed = [f"{each.step}: {each.reason}" for each in imported.outcomes if each.status != "ok"]
+    for why in (*imported.dropped, *failed)[:_MOST_NAMED]:
+        yield f"not admitted: {why}"
+    if imported.not_done:
+        yield f"{plural(imported.not_done, 'parcel')} that facts.json names cannot be read or are not in it"
+    today = identity.code_digests({(each.cell.framework, each.cell.workload) for each in facts.planned})
+    for shared in facts.planned:
+        cell = shared.cell
+        if shared.code_sha256 != today[cell.framework, cell.workload]:
+            yield f"{cell.framework} {cell.workload} ran other code than this release has; measure with this release"
+        if not cell.image.startswith("host-") and image_of(cell) is None:
+            yield f"{cell.image}: the lock that was measured is not that of this release's image"
+
+
+def _of_cell(measured: Measured) -> Iterator[str]:
+    """The reasons against one cell."""
+    cell, facts = measured.cell, measured.facts
+    name = f"{facts.name} [{facts.image}]"
+    if len(measured.repeats) < FEWEST_REPEATS:
+        yield f"{name}: {plural(len(measured.repeats), 'repeat')} with enough windows; a reference needs {FEWEST_REPEATS}"
+    if held := sum(bool(repeat.row.get("throttled")) for repeat in cell.repeats):
+        yield f"{name}: the GPU was throttled in {held} of {plural(len(cell.repeats), 'repeat')}; cool it, and measure again"
+    if cell.too_noisy:
+        yield f"{name}: too noisy to be ranked; end what else runs on the machine, and measure again"
+    if len({repeat.row.get("image_digest") for repeat in cell.repeats}) > 1:
+        yield f"{name}: its repeats ran in images of different digests"
+    if facts.image.startswith("host-"):
+        own = installed.image_name(facts.framework, facts.framework_version or "")
+        if facts.image != own:
+            yield f"{name}: the framework says version {facts.framework_version}, whose image would be {own}"
+
+
+def _row(facts: RunFacts, measured: Measured) -> BundleRow:
+    row = measured.cell.row
+    uuids = row.get("device_uuids")
+    return BundleRow(
+        facts=measured.facts,
+        machine=facts.machine,
+        device=str(uuids[0]) if uuids is not None and len(uuids) else "",
+        created=facts.created,
+        image_digest=str(row.get("image_digest") or "")[:300],
+        repeats=tuple(float(np.median(seconds)) for seconds in measured.repeats),
+        shapes=tuple(map(_shape, measured.repeats)),
+    )
+
+
+def _shape(seconds: Array) -> str:
+    """A digest of a repeat's windows relative to their median."""
+    relative = " ".join(f"{each:.{_SHAPE_DIGITS}g}" for each in seconds / np.median(seconds))
+    return hashlib.sha256(relative.encode()).hexdigest()[:16]

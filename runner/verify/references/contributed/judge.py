@@ -1,0 +1,180 @@
+"""Judges bundles that somebody brings to a collection: by themselves, and beside what is there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Literal
+
+from reports.answers.export import escaped, in_a_comment
+from runner.errors import UserError
+from runner.results.statistics import of_kind
+from runner.text import in_a_line, number, plural
+from runner.verify.causes import per_cent
+from runner.verify.outliers import spread_of
+from runner.verify.references.contributed.derived_rows import BundleRow, Derived, derived
+from runner.verify.references.contributed.index import cell_id, index_of
+from runner.verify.verdict import MARGINS
+
+Verdict = Literal["accepted", "open", "refused"]
+
+# A bundle beside fewer machines is compared with nothing: one of two would be as likely the wrong one.
+FEWEST_BESIDE = 3
+
+# A machine whose step time is so far from the median of the others is looked at by a person: beyond twice the margin of a verdict, and
+# beyond so many deviations of the others. tests/unit/runner/verify/test_contributed.py simulates how often a healthy one is.
+_DEVIATIONS = 5.0
+
+
+@dataclass(frozen=True)
+class CellJudgement:
+    """One cell of a bundle, beside the machines that are there."""
+
+    row: BundleRow
+    machines: int
+    # Its step time over the median of the others, and the most that is accepted without a look. None: there are too few.
+    ratio: float | None = None
+    most: float | None = None
+
+    @property
+    def far(self) -> str:
+        """Why a person must look at it; empty where nobody must."""
+        if self.ratio is None or self.most is None or 1 / self.most <= self.ratio <= self.most:
+            return ""
+        side = "longer" if self.ratio > 1 else "less"
+        return (
+            f"{self.row.facts.name}: a step takes {per_cent(abs(self.ratio - 1), 3)} {side} than the median of {self.machines} machines, "
+            f"and {per_cent(self.most - 1, 3)} is the most that is accepted without a look: a person decides"
+        )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A bundle's verdict, with every reason against it."""
+
+    name: str
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    cells: tuple[CellJudgement, ...] = ()
+
+
+class BundleJudge:
+    """Judges bundles one after another: one that was accepted counts as there for the next."""
+
+    def __init__(self, there: Mapping[str, Derived]) -> None:
+        """`there`: bundles by their places."""
+        self._shapes: dict[str, str] = {}
+        self._digests: dict[str, tuple[str, str | None]] = {}
+        self._rows: dict[str, list[BundleRow]] = {}
+        for place, bundle in there.items():
+            self._add(place, bundle)
+
+    def _add(self, place: str, bundle: Derived) -> None:
+        for row in bundle.rows:
+            self._shapes |= dict.fromkeys(row.shapes, place)
+            self._digests[row.image_digest] = _image(row)
+            self._rows.setdefault(cell_id(row.facts), []).append(row)
+
+    def judge(self, path: Path, place: str) -> Judgement:
+        """`place`: where the bundle lies in the collection."""
+        try:
+            bundle = derived(path)
+        except UserError as error:
+            return Judgement(place, "refused", (in_a_line(str(error).replace(str(path), place), 900),))
+        refused = [*bundle.refused, *_misplaced(bundle, place), *self._copied(bundle), *self._other_digest(bundle)]
+        cells = tuple(map(self._beside, bundle.rows))
+        far = [] if refused else [cell.far for cell in cells if cell.far]
+        verdict: Verdict = "refused" if refused else "open" if far else "accepted"
+        if verdict == "accepted":
+            self._add(place, bundle)
+        return Judgement(place, verdict, (*refused, *far), cells)
+
+    def _copied(self, bundle: Derived) -> list[str]:
+        """The reason if any repeat has the windows of another one, or these times a factor."""
+        own: set[str] = set()
+        for row in bundle.rows:
+            for number_, shape in enumerate(row.shapes, start=1):
+                if shape in own or shape in self._shapes:
+                    where = self._shapes.get(shape, "this bundle")
+                    return [
+                        f"{row.facts.name}: the windows of repeat {number_} are those of another one of {where}, as they are or times a "
+                        "factor"
+                    ]
+                own.add(shape)
+        return []
+
+    def _other_digest(self, bundle: Derived) -> list[str]:
+        """The reason if the digest of an image is known as that of another one."""
+        known = dict(self._digests)
+        for row in bundle.rows:
+            if known.setdefault(row.image_digest, _image(row)) != _image(row):
+                return [f"its image {row.facts.image} has the digest of {known[row.image_digest][0]}"]
+        return []
+
+    def _beside(self, row: BundleRow) -> CellJudgement:
+        """A row beside the other machines of its cell."""
+        alike = index_of(one for one in self._rows.get(cell_id(row.facts), ()) if one.machine != row.machine)
+        logs = alike[0].logs if alike else ()
+        if len(logs) < FEWEST_BESIDE:
+            return CellJudgement(row, len(logs))
+        most = max(2 * math.log1p(of_kind(MARGINS, row.facts.device_kind)), _DEVIATIONS * spread_of(logs))
+        return CellJudgement(row, len(logs), math.exp(_log(row) - median(logs)), math.exp(most))
+
+
+def _image(row: BundleRow) -> tuple[str, str | None]:
+    return row.facts.image, row.facts.lock_sha256
+
+
+def _misplaced(bundle: Derived, place: str) -> list[str]:
+    if bundle.place == place:
+        return []
+    right = bundle.place or "a folder for each device model, image and workload"
+    return [
+        f"it lies at {place}, and what it holds belongs into {right}: `runner share RUN -o COLLECTION` puts it there"
+    ]
+
+
+def _log(row: BundleRow) -> float:
+    return fmean(map(math.log, row.repeats))
+
+
+def comment(judgements: Sequence[Judgement]) -> str:
+    """The judgements as the comment of a pull request."""
+    counts = {verdict: sum(one.verdict == verdict for one in judgements) for verdict in ("accepted", "open", "refused")}
+    lines = [
+        f"### References: {', '.join(f'{count} {verdict}' for verdict, count in counts.items() if count) or 'no bundle'}",
+        "",
+    ]
+    if cells := [(one, cell) for one in judgements for cell in one.cells]:
+        lines += ["| bundle | device | cell | CUDA | repeats | ms a step | beside | verdict |", "| --- " * 8 + "|"]
+        lines += [f"| {' | '.join(map(escaped, _words(one, cell)))} |" for one, cell in cells]
+        lines.append("")
+    for one in judgements:
+        lines += [f"- **{one.verdict}**: {escaped(one.name)}: {escaped(why, 900)}" for why in one.reasons]
+    lines += [
+        "",
+        "Every tape was admitted anew: parity, arrivals, telemetry and the image's lock, as for a cell of one's own machine. "
+        "All that was accepted is published under the licence of this repository.",
+        "",
+    ]
+    return in_a_comment("\n".join(lines))
+
+
+def _words(one: Judgement, cell: CellJudgement) -> tuple[str, ...]:
+    row, facts = cell.row, cell.row.facts
+    beside = f"{plural(cell.machines, 'machine')}, too few to compare with"
+    if cell.ratio is not None:
+        beside = f"{cell.ratio:.3f} × the median of {plural(cell.machines, 'machine')}"
+    return (
+        one.name.rpartition("/")[2],
+        facts.device_model,
+        f"{facts.name} [{facts.image}]",
+        facts.cuda_version or "–",
+        str(len(row.repeats)),
+        number(1e3 * math.exp(_log(row)), 4),
+        beside,
+        one.verdict,
+    )

@@ -1,0 +1,50 @@
+"""The folders of a collection of references: device model / image / workload / a bundle that its content names."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from runner.kit.contribution.run_facts import RunFacts, SharedCell
+from runner.kit.contribution.shared_run import Bundle
+from runner.results.datasheets import bare_model
+
+SUFFIX = ".tar.gz"
+_DIGITS = 16
+
+
+def slug(name: str) -> str:
+    """A name as that of a folder: small letters, digits, points and dashes."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:100] or "unnamed"
+
+
+def folder_of(device_model: str, image: str, workload: str) -> PurePosixPath:
+    return PurePosixPath(slug(bare_model(device_model)), slug(image), slug(workload))
+
+
+def _folder(shared: SharedCell) -> PurePosixPath:
+    return folder_of(shared.cell.device_model, shared.cell.image, shared.cell.workload)
+
+
+def place_of(facts: RunFacts, sha256: str) -> PurePosixPath | None:
+    """The place of a bundle in a collection, by its content; None where its cells belong into several folders."""
+    folders = {_folder(shared) for shared in facts.planned}
+    return folders.pop() / f"{sha256[:_DIGITS]}{SUFFIX}" if len(folders) == 1 else None
+
+
+def files_of(bundle: Bundle) -> dict[PurePosixPath, bytes]:
+    """The bundles of a run for a collection: one for each of its folders."""
+    parts: dict[PurePosixPath, list[SharedCell]] = {}
+    for shared in bundle.facts.planned:
+        parts.setdefault(_folder(shared), []).append(shared)
+    contents = [(folder, bundle.of_cells(cells).content) for folder, cells in parts.items()]
+    return {
+        folder / f"{hashlib.sha256(content).hexdigest()[:_DIGITS]}{SUFFIX}": content for folder, content in contents
+    }
+
+
+def bundles_in(collection: Path) -> Iterator[Path]:
+    """The bundles of a collection, in their order."""
+    yield from sorted(path for path in collection.glob(f"*/*/*/*{SUFFIX}") if not path.name.startswith("."))

@@ -1,0 +1,236 @@
+"""An index as files: a page, a list of its devices, and the cells of each device and workload. Written here, and read here again.
+
+Whoever reads an index got it from somebody else: every file is bounded, and every field is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from runner.errors import UserError, first_problem
+from runner.kit.contribution.run_facts import Frozen, Pseudonym
+from runner.results.datasheets import bare_model
+from runner.results.store import read_bytes, write_bytes
+from runner.results.untrusted import Text, UntrustedError, document, shown_as_it_is
+from runner.text import in_a_line
+from runner.verify.references import CELLS, LIST, is_address
+from runner.verify.references.contributed.index import IndexCell, IndexMachine, cell_id
+from runner.verify.references.contributed.layout import slug
+from runner.verify.references.facts import Facts
+from runner.verify.references.saved import Seconds
+
+if TYPE_CHECKING:
+    from reports.page.references_page import DeviceRow
+
+SCHEMA = 1
+
+# A file of cells is a script that hands over one text, so that the page can load it from disk as well.
+_BEFORE, _AFTER = "cells(", ");\n"
+_FILE = re.compile(rf"\A{re.escape(_BEFORE)}(\".*\"){re.escape(_AFTER)}\Z", re.DOTALL)
+
+_MOST_BYTES = 64 << 20
+_SECONDS = 30.0
+_MOST_DEVICES, _MOST_WORKLOADS, _MOST_CELLS, _MOST_MACHINES = 10_000, 1000, 20_000, 20_000
+
+
+class SiteError(UserError):
+    """An index that cannot be read; the message names it and says why."""
+
+
+class _Device(Frozen):
+    name: Text
+    slug: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,99}$")]
+    machines: Annotated[int, Field(ge=0, le=10**9)]
+    # Workload's name in addresses -> its cells and machines.
+    workloads: Annotated[dict[Text, tuple[int, int]], Field(max_length=_MOST_WORKLOADS)]
+
+
+class _List(Frozen):
+    schema_: Annotated[int, Field(alias="schema", ge=SCHEMA, le=SCHEMA)]
+    devices: Annotated[tuple[_Device, ...], Field(max_length=_MOST_DEVICES)]
+
+
+_When = Annotated[str, Field(pattern=r"^20[0-9-]{8}T[0-9:]{8}(\+00:00|Z)$")]
+_Session = tuple[_When, Annotated[tuple[Seconds, ...], Field(min_length=1, max_length=1000)]]
+
+
+class _Machine(Frozen):
+    name: Pseudonym
+    sessions: Annotated[tuple[_Session, ...], Field(min_length=1, max_length=1000)]
+
+
+class _Cell(Frozen):
+    id: Text
+    facts: Facts
+    machines: Annotated[tuple[_Machine, ...], Field(min_length=1, max_length=_MOST_MACHINES)]
+    # For the page. A reader computes them from the machines.
+    seconds: Seconds
+    fastest: Seconds
+    slowest: Seconds
+    spread: Annotated[float, Field(ge=0, lt=100, allow_inf_nan=False)] | None
+
+
+class _Cells(Frozen):
+    schema_: Annotated[int, Field(alias="schema", ge=SCHEMA, le=SCHEMA)]
+    device: Text
+    device_slug: Text
+    workload: Text
+    workload_slug: Text
+    cells: Annotated[tuple[_Cell, ...], Field(max_length=_MOST_CELLS)]
+
+    @field_validator("device", "workload", "cells", mode="before")
+    @classmethod
+    def _can_be_shown(cls, value: Any) -> Any:
+        return shown_as_it_is(value)
+
+
+def files_of(cells: Sequence[IndexCell], licence: str = "") -> Iterator[tuple[str, bytes]]:
+    """(name, content) of each file of an index. The page and the list of devices come last."""
+    # A reader of an index needs none of the page's libraries.
+    from reports.page import references_page
+
+    groups: dict[tuple[str, str], list[IndexCell]] = {}
+    for cell in cells:
+        facts = cell.facts
+        groups.setdefault((slug(bare_model(facts.device_model)), slug(facts.workload)), []).append(cell)
+    for (device, workload), some in groups.items():
+        content = {
+            "schema": SCHEMA,
+            "device": some[0].facts.device_model,
+            "device_slug": device,
+            "workload": some[0].facts.workload,
+            "workload_slug": workload,
+            "cells": list(map(_as_json, some)),
+        }
+        yield f"{CELLS}/{device}/{workload}.js", _as_script(content)
+    rows = _devices(groups)
+    yield "index.html", references_page.page(rows, licence).encode()
+    devices = [
+        {"name": row.name, "slug": row.slug, "machines": row.machines, "workloads": dict(row.workloads)} for row in rows
+    ]
+    yield LIST, json.dumps({"schema": SCHEMA, "devices": devices}, separators=(",", ":")).encode()
+
+
+def _as_script(content: Any) -> bytes:
+    return f"{_BEFORE}{json.dumps(json.dumps(content, separators=(',', ':')))}{_AFTER}".encode()
+
+
+def _text_in(script: bytes) -> bytes:
+    """The JSON that such a script hands over. Raises ValueError."""
+    match = _FILE.match(script.decode("utf-8"))
+    if match is None:
+        raise ValueError("it is no file of cells")
+    return str(json.loads(match[1])).encode("utf-8")
+
+
+def _as_json(cell: IndexCell) -> dict[str, Any]:
+    times = [machine.seconds for machine in cell.machines]
+    return {
+        "id": cell.id,
+        "facts": cell.facts.model_dump(),
+        "machines": [{"name": machine.name, "sessions": machine.sessions} for machine in cell.machines],
+        "seconds": cell.seconds,
+        "fastest": min(times),
+        "slowest": max(times),
+        "spread": cell.spread,
+    }
+
+
+def _devices(groups: Mapping[tuple[str, str], Sequence[IndexCell]]) -> list[DeviceRow]:
+    from reports.page.references_page import DeviceRow
+
+    devices: dict[str, dict[str, Sequence[IndexCell]]] = {}
+    for (device, workload), cells in groups.items():
+        devices.setdefault(device, {})[workload] = cells
+    return [
+        DeviceRow(
+            slug=device,
+            name=next(iter(workloads.values()))[0].facts.device_model,
+            machines=_machines(cell for cells in workloads.values() for cell in cells),
+            cells=sum(map(len, workloads.values())),
+            workloads={workload: (len(cells), _machines(cells)) for workload, cells in sorted(workloads.items())},
+        )
+        for device, workloads in sorted(devices.items())
+    ]
+
+
+def _machines(cells: Any) -> int:
+    return len({machine.name for cell in cells for machine in cell.machines})
+
+
+def write(cells: Sequence[IndexCell], folder: Path, licence: str = "") -> int:
+    """Write an index; the bytes of its page."""
+    size = 0
+    for name, content in files_of(cells, licence):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, content)
+        size = len(content) if name == "index.html" else size
+    return size
+
+
+@dataclass(frozen=True)
+class IndexSite:
+    """An index in a folder, or at an address."""
+
+    place: str
+
+    @property
+    def devices(self) -> tuple[_Device, ...]:
+        """Raises SiteError."""
+        try:
+            return _List.model_validate(shown_as_it_is(document(self._read(LIST), LIST))).devices
+        except (ValidationError, UntrustedError, ValueError) as error:
+            raise self._broken(LIST, error) from None
+
+    def cells(self, device_model: str, workload: str) -> list[IndexCell]:
+        """The cells of a device model and a workload; none where the index has none. Raises SiteError."""
+        device, name = slug(bare_model(device_model)), slug(workload)
+        if not any(each.slug == device and name in each.workloads for each in self.devices):
+            return []
+        file = f"{CELLS}/{device}/{name}.js"
+        try:
+            content = _Cells.model_validate(document(_text_in(self._read(file)), file))
+        except (ValidationError, UntrustedError, ValueError) as error:
+            raise self._broken(file, error) from None
+        made = [
+            IndexCell(one.facts, tuple(IndexMachine(each.name, each.sessions) for each in one.machines))
+            for one in content.cells
+        ]
+        if wrong := next(
+            (one for one, cell in zip(content.cells, made, strict=True) if one.id != cell_id(cell.facts)), None
+        ):
+            raise self._broken(file, ValueError(f"cell {wrong.id[:20]} is not what its id says"))
+        return made
+
+    def _broken(self, file: str, error: Exception) -> SiteError:
+        why = first_problem(error) if isinstance(error, ValidationError) else str(error)
+        return SiteError(f"{self.place}: {file}: {in_a_line(why, 300)}; it is no index that this release reads")
+
+    def _read(self, file: str) -> bytes:
+        """Raises SiteError."""
+        try:
+            if not is_address(self.place):
+                return read_bytes(Path(self.place) / file, _MOST_BYTES)
+            with urllib.request.urlopen(f"{self.place.rstrip('/')}/{file}", timeout=_SECONDS) as answer:
+                content: bytes = answer.read(_MOST_BYTES + 1)
+        except (OSError, ValueError) as error:
+            said = (
+                error.reason if isinstance(error, urllib.error.URLError) else getattr(error, "strerror", None) or error
+            )
+            raise SiteError(
+                f"--references {self.place}: {file} cannot be read ({in_a_line(str(said), 300)}); name the folder or the address "
+                "of an index"
+            ) from None
+        if len(content) > _MOST_BYTES:
+            raise SiteError(f"--references {self.place}: {file} has more than {_MOST_BYTES} bytes")
+        return content

@@ -1,0 +1,100 @@
+"""The examples that ask `runner verify --level` before a node gets work: run, with the real command line and stand-in checks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runner.paths import PROJECT
+
+EXAMPLES = PROJECT / "docs" / "examples"
+POD = yaml.safe_load((EXAMPLES / "verify-before-training.yaml").read_text())["spec"]
+
+# The command line is the runner's own, so that an option that it lacks fails here.
+STAND_IN = """
+import sys
+from runner.cli.main import main
+from runner.doctor import preflight
+from runner.doctor.scene import Check
+preflight.preflight = lambda *_: [Check("driver", {status!r}, "it answers")]
+sys.argv[0] = "runner"
+main()
+"""
+STATUSES = {0: "ok", 1: "fail", 2: "open"}
+# A program of this name that is broken ends with 1, as a node does that fails.
+BROKEN = 99
+
+
+def ended(command: list[str], code: int, folder: Path) -> subprocess.CompletedProcess[str]:
+    """An example on a node where the verification ends with this code."""
+    (folder / "stand_in.py").write_text(STAND_IN.format(status=STATUSES.get(code)))
+    programs = folder / "bin"
+    programs.mkdir()
+    lines = {
+        "runner": f'PYTHONPATH="{PROJECT}" exec "{sys.executable}" "{folder}/stand_in.py" "$@"'
+        if code in STATUSES
+        else "echo ModuleNotFoundError >&2; exit 1",
+        "scontrol": f'printf "%s\\n" "$@" > "{folder}/scontrol"',
+    }
+    for name, line in lines.items():
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    variables = {"PATH": f"{programs}:{os.environ['PATH']}", "SLURMD_NODENAME": "gpu-17"}
+    variables["DLBENCH_RUNNER"] = str(programs / "runner")
+    variables["DLBENCH_PROM"] = str(folder / "dlbench.prom")
+    return subprocess.run(
+        command, env=os.environ | variables, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("code", STATUSES)
+def test_the_node_problem_detector_gets_its_codes_and_one_line(code: int, tmp_path: Path) -> None:
+    result = ended([str(EXAMPLES / "npd-verify.sh")], code, tmp_path)
+    assert (result.returncode, len(result.stdout.splitlines())) == (code, 1)
+    assert result.stdout.startswith({0: "pass: ", 1: "FAIL: ", 2: "open: "}[code])
+    assert f'dlbench_verify_exit_code{{level="2"}} {code}\n' in (tmp_path / "dlbench.prom").read_text()
+    (rule,) = json.loads((EXAMPLES / "npd-verify.json").read_text())["rules"]
+    assert Path(rule["path"]).name == "npd-verify.sh"
+
+
+def test_a_runner_that_is_broken_says_nothing_of_the_node(tmp_path: Path) -> None:
+    codes = {}
+    for name in ("npd-verify.sh", "slurm-health.sh", "slurm-prolog.sh"):
+        (tmp_path / name).mkdir()
+        codes[name] = ended([str(EXAMPLES / name)], BROKEN, tmp_path / name).returncode
+    assert codes == {"npd-verify.sh": 2, "slurm-health.sh": 0, "slurm-prolog.sh": 0}
+    assert not (tmp_path / "slurm-health.sh" / "scontrol").exists()
+
+
+@pytest.mark.parametrize("code", STATUSES)
+def test_slurm_drains_a_node_that_fails_and_no_other(code: int, tmp_path: Path) -> None:
+    assert ended([str(EXAMPLES / "slurm-health.sh")], code, tmp_path).returncode == 0
+    asked = tmp_path / "scontrol"
+    if code == 1:
+        words = asked.read_text().splitlines()
+        assert words[:4] == ["update", "NodeName=gpu-17", "State=DRAIN", "Reason=dlbench: FAIL: 1 check of 1: driver"]
+    else:
+        assert not asked.exists()
+
+
+@pytest.mark.parametrize("code", STATUSES)
+def test_a_prolog_fails_where_the_node_does_and_not_where_it_is_open(code: int, tmp_path: Path) -> None:
+    result = ended([str(EXAMPLES / "slurm-prolog.sh")], code, tmp_path)
+    assert (result.returncode, "FAIL: " in result.stderr) == (int(code == 1), code == 1)
+
+
+@pytest.mark.parametrize("code", STATUSES)
+def test_an_init_container_ends_with_the_code_that_the_job_asks_for(code: int, tmp_path: Path) -> None:
+    (container,) = POD["template"]["spec"]["initContainers"]
+    words = [str(tmp_path / "results") if word == "/verify/results" else word for word in container["command"]]
+    assert ended(words, code, tmp_path).returncode == code
+    (rule,) = POD["podFailurePolicy"]["rules"]
+    assert (rule["onExitCodes"]["containerName"], rule["onExitCodes"]["values"]) == (container["name"], [1])
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in POD["template"]["spec"]["volumes"]}

@@ -1,0 +1,212 @@
+"""Bundles of people whom we never met: good ones are accepted, and no number that was not measured is."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from runner.cli.main import app
+from runner.kit.contribution.shared_run import Bundle, bundle_of
+from runner.verify.outliers import spread_of
+from runner.verify.references.contributed import collection as contributed
+from runner.verify.references.contributed import derived_rows, index, layout
+from runner.verify.references.contributed.judge import FEWEST_BESIDE, Judgement, comment
+from tests.fixtures.contributions import MODELS, cell_of, contribution
+from tests.fixtures.forgeries import FORGERIES, faster, of_parcels
+
+SALT = b"s" * 32
+CELL_OF_ANOTHER_IMAGE = "torch-2.7.1-cu126"
+
+
+def bring(collection: Path, bundle: Bundle, content: bytes | None = None) -> Path:
+    """The bundle in its place; with other content where this is given, named as that would be."""
+    ((place, own),) = layout.files_of(bundle).items()
+    content = own if content is None else content
+    path = collection / place.parent / f"{hashlib.sha256(content).hexdigest()[:16]}.tar.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def bundles(folder: Path, count: int, models: tuple[str, ...] = MODELS) -> Iterator[Bundle]:
+    """So many machines, a model after the other, which differ by 2 %."""
+    chance = np.random.default_rng(1)
+    for at in range(count):
+        level = (1 - 0.04 * (at % len(models))) * math.exp(0.02 * chance.standard_normal())
+        run = contribution(folder / str(at), models[at % len(models)], f"machine-{at}", level=level)
+        yield bundle_of(run, SALT)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
+    """A collection of five machines of one model, one of which brought another image as well, and a further machine's bundle."""
+    folder = tmp_path_factory.mktemp("few")
+    made = list(bundles(folder / "runs", 6, MODELS[2:3]))
+    for bundle in made[:5]:
+        bring(folder / "collection", bundle)
+    cell = cell_of(MODELS[2], CELL_OF_ANOTHER_IMAGE)
+    other = contribution(folder / "other", machine="machine-0", cells=[cell], digest="e", seed=1)
+    bring(folder / "collection", bundle_of(other, SALT))
+    return folder / "collection", made[5]
+
+
+def judged(collection: Path, path: Path) -> Judgement:
+    (judgement,) = contributed.judge(collection, [path], lambda line: None)
+    return judgement
+
+
+def test_a_good_bundle_is_accepted_beside_the_machines_that_are_there(few: tuple[Path, Bundle]) -> None:
+    collection, bundle = few
+    path = bring(collection, bundle)
+    try:
+        judgement = judged(collection, path)
+    finally:
+        path.unlink()
+    assert (judgement.verdict, judgement.reasons) == ("accepted", ())
+    (cell,) = judgement.cells
+    assert cell.machines == 5
+    assert cell.ratio == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_bundle_is_never_accepted(few: tuple[Path, Bundle], name: str) -> None:
+    collection, bundle = few
+    path = bring(collection, bundle, FORGERIES[name](bundle))
+    try:
+        judgement = judged(collection, path)
+    finally:
+        path.unlink()
+    assert judgement.verdict != "accepted"
+    assert judgement.reasons
+    # A tape that nothing contradicts is that of another machine, or a forger's: a person decides.
+    assert (judgement.verdict == "open") == name.endswith("on the tape as well")
+
+
+def test_what_is_there_already_is_no_further_machine(few: tuple[Path, Bundle], tmp_path: Path) -> None:
+    """Under the pseudonyms of another salt, and with all times a twentieth longer."""
+    collection, bundle = few
+    brought = [bring(collection, bundle)]
+    brought.append(bring(collection, bundle_of(contribution(tmp_path / "0", machine="machine-9"), b"t" * 32)))
+    brought.append(bring(collection, bundle, of_parcels(faster(1.05))(bundle)))
+    again = bring(collection, bundle_of(tmp_path / "0", b"u" * 32))
+    try:
+        judgements = contributed.judge(collection, [*brought, again], print)
+    finally:
+        for path in (*brought, again):
+            path.unlink()
+    assert [one.verdict for one in judgements] == ["accepted", "accepted", "refused", "refused"]
+    assert all("are those of another one" in one.reasons[0] for one in judgements[2:])
+
+
+def test_a_bundle_in_another_place_than_its_content_says_is_refused(few: tuple[Path, Bundle]) -> None:
+    collection, bundle = few
+    path = bring(collection, bundle)
+    wrong = path.with_name("0123456789abcdef.tar.gz")
+    path.rename(wrong)
+    try:
+        judgement = judged(collection, wrong)
+    finally:
+        wrong.unlink()
+    assert judgement.verdict == "refused"
+    assert "belongs into a100-sxm4-40gb/torch-2.9.1-cu128/gru-imdb" in judgement.reasons[0]
+
+
+def test_the_command_says_each_verdict_and_writes_a_comment_for_the_pull_request(
+    few: tuple[Path, Bundle], tmp_path: Path
+) -> None:
+    collection, bundle = few
+    bad = bring(collection, bundle, FORGERIES["one repeat"](bundle))
+    try:
+        words = ["reference", "judge", str(collection), str(bad), "--markdown", str(tmp_path / "comment.md")]
+        result = CliRunner().invoke(app, words)
+    finally:
+        bad.unlink()
+    assert result.exit_code == 1, result.output
+    assert "1 repeat with enough windows; a reference needs 3" in result.stdout
+    text = (tmp_path / "comment.md").read_text()
+    assert text.startswith("### References: 1 refused\n")
+    assert "licence of this repository" in text
+    assert CliRunner().invoke(app, ["reference", "judge", str(collection)]).exit_code == 0
+
+
+def test_a_comment_fits_a_pull_request_and_holds_no_markup_of_a_stranger() -> None:
+    many = [Judgement(f"a/b/<img src=x>|{at}", "refused", ("@everyone " + "x" * 900,)) for at in range(500)]
+    text = comment(many)
+    assert len(text.encode()) <= 65_536
+    assert "more lines do not fit" in text
+    assert "<img" not in text
+    assert "@everyone" not in text
+
+
+def test_rows_that_were_made_are_not_made_again_until_the_rules_change(
+    few: tuple[Path, Bundle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection, _ = few
+    path = next(layout.bundles_in(collection))
+    first = derived_rows.derived(path)
+    monkeypatch.setattr(derived_rows, "_made", lambda bundle: pytest.fail("it was made again"))
+    assert derived_rows.derived(path) == first
+    monkeypatch.setattr(derived_rows, "rules_digest", lambda: "0" * 64)
+    with pytest.raises(pytest.fail.Exception):
+        derived_rows.derived(path)
+
+
+def test_a_machine_counts_once_however_many_gpus_and_days_it_brings(few: tuple[Path, Bundle]) -> None:
+    collection, _ = few
+    rows = [row for bundle in contributed.admitted(collection, print).values() for row in bundle.rows]
+    first = next(row for row in rows if row.facts.image != CELL_OF_ANOTHER_IMAGE)
+    later = first.model_copy(update={"created": "2026-12-01T10:00:00+00:00"})
+    beside = first.model_copy(update={"device": "z"})
+    cells = index.index_of([*rows, later, beside])
+    (cell,) = [cell for cell in cells if len(cell.machines) > 1]
+    assert len(cell.machines) == 5
+    assert [len(machine.sessions) for machine in cell.machines if machine.name == first.machine] == [2]
+    assert (
+        cell.id == index.cell_id(first.facts) == index.cell_id(later.facts.model_copy(update={"driver_version": "1"}))
+    )
+    assert cell.spread is None
+
+
+@pytest.mark.parametrize("differ_by", [0.005, 0.02, 0.04])
+def test_few_healthy_machines_wait_for_a_person(differ_by: float) -> None:
+    """Machines that differ normally: the rule of BundleJudge, on numbers."""
+    random, looked_at, count = np.random.default_rng(2), 0, 3000
+    for _ in range(count):
+        machines = differ_by * random.standard_normal(1 + random.integers(FEWEST_BESIDE, 30))
+        most = max(2 * math.log1p(0.05), 5 * spread_of(machines[1:]))
+        looked_at += abs(machines[0] - np.median(machines[1:])) > most
+    assert looked_at / count <= 0.02
+
+
+@pytest.mark.slow
+def test_a_hundred_good_bundles_of_twelve_models_are_accepted_and_no_bad_one_of_thirty(tmp_path: Path) -> None:
+    collection = tmp_path / "collection"
+    for bundle in bundles(tmp_path / "runs", 100):
+        bring(collection, bundle)
+    first = contributed.judge(collection, [], print)
+    assert Counter(one.verdict for one in first) == {"accepted": 100}, [
+        one for one in first if one.verdict != "accepted"
+    ]
+    assert len({one.name.split("/")[0] for one in first}) == 12
+    cell = cell_of(MODELS[0], CELL_OF_ANOTHER_IMAGE)
+    bring(
+        collection,
+        bundle_of(contribution(tmp_path / "other", MODELS[0], "machine-0", cells=[cell], digest="e", seed=1), SALT),
+    )
+    assert len(FORGERIES) == 30
+    models = [MODELS[at % len(MODELS)] for at in range(30)]
+    bad = []
+    for at, (model, forgery) in enumerate(zip(models, FORGERIES.values(), strict=True)):
+        run = contribution(tmp_path / f"bad-{at}", model, f"stranger-{at}", level=1 - 0.04 * (at % len(MODELS)))
+        bundle = bundle_of(run, SALT)
+        bad.append(bring(collection, bundle, forgery(bundle)))
+    verdicts = [one.verdict for one in contributed.judge(collection, bad, print)]
+    assert "accepted" not in verdicts, dict(zip(FORGERIES, verdicts, strict=True))
+    assert verdicts.count("open") == 2
