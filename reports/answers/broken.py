@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Literal
 
 from reports.answers import export
 from reports.answers.sessions import same
 from reports.data.model import MeasuredCell, Tables
+from runner.results.on_disk.roles import NamedCell
 from runner.text import visible
+
+
+class BrokenRecord(NamedCell):
+    """A cell that fails since the run `b_runs`."""
+
+    b_runs: str
+    verdict: Literal["fails since"]
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -26,9 +35,14 @@ class Broken:
         return f"{shown}: tried and failed since {visible(self.since, 80)}: {visible(self.cell.reason, 200)}"
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> BrokenRecord:
         """The fields of a flat record that it has."""
-        return export.of_cell(self.cell) | {"b_runs": self.since, "verdict": "fails since", "reason": self.cell.reason}
+        return {
+            **export.of_cell(self.cell),
+            "b_runs": self.since,
+            "verdict": "fails since",
+            "reason": self.cell.reason,
+        }
 
 
 def broken(tables: Tables) -> tuple[Broken, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
 
 from reports.answers import export
 from reports.answers import left as of_runs
@@ -17,10 +18,11 @@ from reports.answers.contrast import ALPHA, METHOD, Contrast, Side, as_ranked, s
 from reports.answers.left import Left
 from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, matched, measured, unpaired
 from reports.answers.sessions import CommonShift, between_runs, two_runs
-from reports.data.model import MeasuredCell, Tables
+from reports.data.model import Tables
 from reports.wording import framework_name, listing, percent, plural
 from runner.results.cells import not_yet_run
-from runner.results.rank.ranking import MARGIN
+from runner.results.on_disk.roles import NamedCell
+from runner.results.rank.ranking import MARGIN, Verdict
 from runner.results.statistics import SESSION_DEVIATION, of_kind
 from runner.text import visible
 
@@ -41,6 +43,50 @@ _IS_A_SIDE = {"run": (), "gpu": ("device",)}
 def _some(values: Sequence[str]) -> str:
     more = [f"{len(values) - MOST_NAMED} more"] if len(values) > MOST_NAMED else []
     return listing([*values[:MOST_NAMED], *more])
+
+
+class UnpairedRecord(NamedCell):
+    """A cell that one side has alone. Lost: the first side measured it, and the second tried and failed."""
+
+    reason: str
+    lost: bool
+
+
+class FigureRecord(TypedDict):
+    """The figures of a row, without its cells."""
+
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    p: float | None
+    verdict: Verdict
+    reason: str
+    differences: str
+
+
+class ShiftRecord(FigureRecord):
+    """The factor that moved the cells of two runs together, and how far sessions differ: from so many runs, or from none, as assumed."""
+
+    cell_count: int
+    moved_count: int
+    sessions_differ_by: float
+    sessions_from_runs: int
+
+
+class ComparisonDocument(TypedDict):
+    """`b` against `a`. The level is that of all intervals."""
+
+    by: str
+    a: str
+    b: str
+    margin: float
+    level: float
+    correction: Literal["Holm"]
+    common_shift: ShiftRecord | None
+    exit_code: int
+    summary: str
+    rows: list[export.ContrastRecord]
+    unpaired: list[UnpairedRecord]
 
 
 @dataclass(frozen=True)
@@ -87,14 +133,19 @@ class Comparison:
             (sum(row.matters is False for row in real), f"changed by less than {margin}"),
             (len(decided) - len(real), f"the same within {margin}"),
             (sum(row.longer and row.undecided for row in self.rows), f"slower, perhaps by less than {margin}"),
-            (sum(row.verdict == "open" for row in self.rows), "open"),
+            (sum(row.verdict == "open" for row in self.rows), "open, since the data do not tell"),
+        ]
+        apart = [
             (sum(cell.lost for cell in self.unpaired), "no longer measured"),
             (sum(cell.unfit for cell in self.unpaired), "too noisy or with too few windows"),
         ]
         counts = listing([f"{many} {words}" for many, words in parts if many])
         compared = f"{plural(len(self.rows), 'cell')} compared" if self.rows else "no cell is compared"
         together = f" All cells together: {self.shift.row.words}." if self.shift else ""
-        return compared + (f": {counts}." if counts else ".") + together
+        others = listing([f"{many} {words}" for many, words in apart if many])
+        return (
+            compared + (f": {counts}." if counts else ".") + (f" Not compared: {others}." if others else "") + together
+        )
 
     @property
     def disjoint(self) -> bool:
@@ -233,7 +284,7 @@ def compact(comparison: Comparison) -> Compact:
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:
     """The comparison for machines: a flat record a row, numbers as numbers, seconds. The row of all cells has no image, and comes first."""
-    compared = [{"row": "cell"} | export.contrast(row) for row in comparison.rows]
+    compared: list[dict[str, Any]] = [{"row": "cell", **export.contrast(row)} for row in comparison.rows]
     fields = dict.fromkeys(compared[0]) if compared else {}
     cells = [*compared, *(fields | _unpaired(one) for one in comparison.unpaired)]
     if comparison.shift is None:
@@ -246,16 +297,15 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
 def _unpaired(one: Unpaired) -> dict[str, Any]:
     """The record of a cell that one side has alone."""
     verdict = "no longer measured" if one.lost else "not yet run" if one.awaited else "not compared"
-    return {"row": "cell"} | export.of_cell(one.cell) | {"verdict": verdict, "reason": one.reason}
+    return {"row": "cell", **export.of_cell(one.cell), "verdict": verdict, "reason": one.reason}
 
 
-def _figures(row: Contrast) -> dict[str, Any]:
-    """The figures of a row, without its cells."""
+def _figures(row: Contrast) -> FigureRecord:
     ratio = row.ratio
     return {
-        "ratio": ratio and ratio.value,
-        "ratio_low": ratio and ratio.low,
-        "ratio_high": ratio and ratio.high,
+        "ratio": ratio.value if ratio else None,
+        "ratio_low": ratio.low if ratio else None,
+        "ratio_high": ratio.high if ratio else None,
         "p": row.p,
         "verdict": row.verdict,
         "reason": row.reason,
@@ -263,7 +313,7 @@ def _figures(row: Contrast) -> dict[str, Any]:
     }
 
 
-def document(comparison: Comparison) -> dict[str, Any]:
+def document(comparison: Comparison) -> ComparisonDocument:
     """The whole comparison as JSON."""
     return {
         "by": comparison.kind,
@@ -277,20 +327,19 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "summary": comparison.summary,
         "rows": [export.contrast(row) for row in comparison.rows],
         "unpaired": [
-            {column.head: column.of(cell) for column in export.CELL}
-            | {"cell": cell.cell.image, "framework": cell.cell.framework, "reason": cell.reason, "lost": cell.lost}
-            for cell in comparison.unpaired
+            {**export.of_cell(one.cell), "reason": one.reason, "lost": one.lost} for one in comparison.unpaired
         ],
     }
 
 
-def _shift(shift: CommonShift | None) -> dict[str, Any] | None:
+def _shift(shift: CommonShift | None) -> ShiftRecord | None:
     if shift is None or shift.sessions is None:
         return None
     sessions = shift.sessions
-    return _figures(shift.row) | {
-        "cells": shift.rows,
-        "moved": shift.moved,
+    return {
+        **_figures(shift.row),
+        "cell_count": shift.rows,
+        "moved_count": shift.moved,
         "sessions_differ_by": sessions.deviation,
         "sessions_from_runs": sessions.runs,
     }
@@ -363,22 +412,8 @@ def _to_tell_more(comparison: Comparison) -> Iterator[str]:
             of = f"{plural(own[entry.run_id], 'repeat')} of these cells, and the rest of the run: {entry.count}{entry.time}"
             yield f"to tell more: `{entry.command}` ({of})"
     if comparison.kind in _ACROSS_IMAGES and any(own[entry.run_id] < entry.repeats for entry in comparison.left):
-        yield f"to measure only these cells, in a new run: `{_alone(cells)}`"
-
-
-def _alone(cells: Sequence[MeasuredCell]) -> str:
-    """The command that measures these cells and nothing else."""
-    options = {
-        "--images": {cell.image for cell in cells},
-        "--frameworks": {cell.framework for cell in cells},
-        "--workloads": {cell.key.workload for cell in cells},
-        "--precision": {cell.key.precision for cell in cells} - {"fp32"},
-        "--preset": {cell.key.preset for cell in cells} - {"quick"},
-        "--modes": {cell.mode for cell in cells} - {"", "default"},
-        "--gpus": {"none"} if all(cell.key.device_kind == "cpu" for cell in cells) else set(),
-    }
-    words = (f"{name} {shlex.quote(','.join(sorted(values)))}" for name, values in options.items() if values)
-    return " ".join(["runner matrix", *words])
+        repeats = max((row.enough for row in rows if row.enough), default=None)
+        yield f"to measure only these cells, in a new run: `{of_runs.alone(cells, repeats)}`"
 
 
 def markdown(comparison: Comparison) -> str:
@@ -386,4 +421,4 @@ def markdown(comparison: Comparison) -> str:
     said, *missed = (export.escaped(line, 400) for line in remarks(comparison))
     lines = [f"**{said}**", ""]
     lines += [export.markdown(table(comparison)), "", method(comparison), ""] if comparison.rows else []
-    return "\n".join([*lines, *(f"- {line}" for line in missed)]).rstrip() + "\n"
+    return export.in_a_comment("\n".join([*lines, *(f"- {line}" for line in missed)]).rstrip() + "\n")

@@ -117,7 +117,7 @@ def question(cells: Iterable[MeasuredCell]) -> str:
     if low := _low(_starved(cells)):
         got = f"{plural(len(low), 'cell')} got less than half of {'its' if len(low) == 1 else 'their'} CPUs"
         parts.append(f"{got} ({_named(_starved(cells))}), one {_share(low)}")
-    return f"Busy machine? {'; '.join(parts)}." if parts else ""
+    return f"Other programs may have slowed some cells: {'; '.join(parts)}." if parts else ""
 
 
 def _named(cells: Iterable[MeasuredCell]) -> str:
@@ -131,7 +131,7 @@ def in_short(cells: Iterable[MeasuredCell]) -> str:
     """The same in a few words; empty where there is no question."""
     cells = list(cells)
     low = _low([*(cell for cell in cells if cell.status == "ok" and cell.too_noisy), *_starved(cells)])
-    return f"busy machine? {_share(low)} CPUs" if low else "busy machine?" if question(cells) else ""
+    return f"a cell got {_share(low)} CPUs" if low else "perhaps other programs ran" if question(cells) else ""
 
 
 def _starved(cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:

@@ -19,7 +19,7 @@ from reports.data.model import Group, MeasuredCell, Repeat
 from reports.wording import between, bound, number, percent, plural
 from runner.results import statistics, steadiness
 from runner.results.cells import resume_command, step_of
-from runner.results.on_disk import roles
+from runner.results.on_disk import isolation, roles
 from runner.results.rank.blocks import Blocks, moderated
 from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, in_blocks, within
 from runner.results.statistics import Estimate
@@ -36,7 +36,7 @@ METHOD = (
 _NO_REPEATS = f"more than {MOST_ADVISED} repeats would be needed: a quieter machine or a wider --margin tells sooner"
 
 # The conditions that may change between two measurements of a cell, as its row and its run recorded them.
-_OF_CELL = tuple(name for name in roles.with_role("choice", "state") if name != "environment_json")
+_OF_CELL = tuple(name for name in roles.with_role("choice", "state") if not name.endswith("_json"))
 _OF_HOST = roles.with_role("choice", "state", of=roles.HOST_ROLES)
 
 
@@ -46,6 +46,7 @@ def _recorded(cell: MeasuredCell) -> dict[str, object]:
     The GPUs are all of its model that its run could use: which of them a repeat got is chance.
     """
     own = {roles.WORDS.get(name, name): cell.row.get(name) for name in _OF_CELL}
+    own["container"] = isolation.described(isolation.of_row(cell.row))
     host = {roles.WORDS.get(name, name): cell.host.get(name) for name in _OF_HOST}
     return (
         own | host | {"GPU": ", ".join(cell.gpus)} | {f"setting {name}": value for name, value in cell.settings.items()}
@@ -129,6 +130,8 @@ class Contrast:
     margin: float = MARGIN
     # The ratio beside what moved all rows of the table alike, where that is known: the verdict is about it.
     beside: Estimate | None = None
+    # The repeats of each cell that would tell. None: its reason says what would.
+    enough: int | None = None
 
     @property
     def cell(self) -> MeasuredCell:
@@ -293,9 +296,10 @@ def _as_ranked(row: Contrast, fields: Mapping[str, Field]) -> Contrast:
         return replace(row, verdict="open", reason=f"{seen}; {_further(row)}")
     coarse = pair.verdict == "open" and pair.p is None
     count = field.repeats_to_tell(after[0], before[0], row.margin)
-    room = f"a difference of {shown(row.margin)} or more is possible; {f'--repeats {count} would tell' if count else _NO_REPEATS}"
+    room = f"a difference of {shown(row.margin)} or more is possible; {_told_by(count)}"
     reason = "every window took the same time: the clock is too coarse" if coarse else room
-    return replace(row, verdict=pair.verdict, reason=reason if pair.verdict == "open" else "")
+    is_open = pair.verdict == "open"
+    return replace(row, verdict=pair.verdict, reason=reason if is_open else "", enough=count if is_open else None)
 
 
 def _blocks(pairs: Sequence[tuple[Side, Side]], beside: Iterable[MeasuredCell]) -> Blocks:
@@ -345,7 +349,7 @@ def _with_verdict(row: Contrast, p: float | None, questions: int) -> Contrast:
     if verdict in ("same", "open") and p is not None and alone and not statistics.told_apart(p):
         asked = f"not real after {plural(questions, 'question')}: p = {number(p, 2)}"
         reason = f"{asked}; {reason}" if reason else asked
-    return replace(row, p=p, verdict=verdict, reason=reason)
+    return replace(row, p=p, verdict=verdict, reason=reason, enough=_enough(row) if verdict == "open" else None)
 
 
 def _verdict(row: Contrast, p: float | None) -> tuple[Verdict, str]:
@@ -393,14 +397,27 @@ def _further(row: Contrast) -> str:
     return "; ".join(f"go on with {command}" for command in commands) or "measure with --repeats 3"
 
 
+def _told_by(repeats: int | None) -> str:
+    return f"{repeats} repeats would tell" if repeats else _NO_REPEATS
+
+
+def _enough(row: Contrast) -> int | None:
+    """The repeats of each cell that would tell. None: no number would, a repeat alone shows nothing, or the sides are other runs."""
+    before, after = ({cell.run_id for cell in side.cells} for side in (row.before, row.after))
+    is_of_repeats = row.beside is not None or not before or before & after
+    ratio = row.judged
+    if ratio is None or ratio.error is None or not is_of_repeats:
+        return None
+    return repeats_to_tell(ratio, row.margin)
+
+
 def _advice(row: Contrast) -> str:
     """The way to narrow the row's interval: repeats do not narrow the difference between runs."""
     before, after = ({cell.run_id for cell in side.cells} for side in (row.before, row.after))
     if len(before & after) > 1:
         return "more runs narrow it"
     if row.beside is not None or not before or before & after:
-        count = repeats_to_tell(row.judged, row.margin) if row.judged else None
-        return f"--repeats {count} would tell" if count else _NO_REPEATS
+        return _told_by(_enough(row))
     if len(before | after) > 2:
         return "more runs narrow it"
     if _one_cell(row.before, row.after):

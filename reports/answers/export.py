@@ -12,6 +12,8 @@ from typing import Any
 from reports.answers.contrast import Contrast
 from reports.data.model import MeasuredCell
 from reports.wording import between_ratios, duration, number, step_interval, too_wide, wide_ratio
+from runner.results.on_disk.roles import NamedCell
+from runner.results.rank.ranking import Verdict
 from runner.results.statistics import Estimate
 from runner.text import visible
 
@@ -31,6 +33,10 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
     notes: tuple[str, ...] = ()
+
+
+# Bytes: the most of a comment of GitHub, the most of the summary of a step of its workflows, and room for the sentence on the rest.
+_MOST_OF_A_COMMENT, _MOST_OF_A_SUMMARY, _SENTENCE = 65_536, 1 << 20, 200
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,33 @@ def markdown(table: Table) -> str:
     drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     notes = "\n".join(f"- {escaped(note, 400)}" for note in table.notes)
     return "\n\n".join(filter(None, (escaped(table.caption, 400), drawn, notes)))
+
+
+def cut_to_fit(text: str, most: int, place: str) -> str:
+    """Markdown of at most so many bytes: longer text ends after a whole line, and a sentence says how many are skipped, and why."""
+    if len(text.encode()) <= most:
+        return text
+    room, kept = most - _SENTENCE, []
+    lines = text.splitlines()
+    for line in lines:
+        room -= len(line.encode()) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    left = f"{len(lines) - len(kept)} more lines do not fit {place}: the text, the CSV and the page have all of them."
+    # A block of code is closed.
+    kept += ["```"] * (sum(line.startswith("```") for line in kept) % 2)
+    return "\n".join([*kept, "", left, ""])
+
+
+def in_a_comment(text: str) -> str:
+    """Markdown as a comment on GitHub takes it."""
+    return cut_to_fit(text, _MOST_OF_A_COMMENT, "a comment of GitHub")
+
+
+def in_a_summary(text: str) -> str:
+    """Markdown as the summary of a step of GitHub's workflows takes it."""
+    return cut_to_fit(text, _MOST_OF_A_SUMMARY, "a step's summary of GitHub")
 
 
 def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
@@ -189,7 +222,28 @@ def contrast_columns(
     )
 
 
-def of_cell(cell: MeasuredCell) -> dict[str, Any]:
+class ContrastRecord(NamedCell):
+    """Two sides and how `b` is beside `a`: seconds a step, the ratio b to a of step times, and the verdict."""
+
+    a_runs: str
+    b_runs: str
+    a_repeats: int
+    b_repeats: int
+    a_seconds: float | None
+    b_seconds: float | None
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    beside: float | None
+    beside_low: float | None
+    beside_high: float | None
+    p_holm: float | None
+    verdict: Verdict
+    reason: str
+    differences: str
+
+
+def of_cell(cell: MeasuredCell) -> NamedCell:
     """The fields that name a cell in a flat record."""
     return {
         "image": cell.image,
@@ -198,29 +252,30 @@ def of_cell(cell: MeasuredCell) -> dict[str, Any]:
         "workload": cell.key.workload,
         "precision": cell.key.precision,
         "preset": cell.key.preset,
-        "device": cell.key.device_model,
+        "device_model": cell.key.device_model,
         "devices": cell.key.devices,
         "scaling": cell.key.scaling,
         "batch": cell.key.batch,
     }
 
 
-def contrast(row: Contrast) -> dict[str, Any]:
-    """A contrast as a flat record: seconds, ratio of step times, verdict."""
+def contrast(row: Contrast) -> ContrastRecord:
+    """A contrast as a flat record."""
     ratio, before, after = row.ratio, row.before.step, row.after.step
-    return of_cell(row.cell) | {
+    return {
+        **of_cell(row.cell),
         "a_runs": " ".join(dict.fromkeys(other.run_id for other in row.before.cells)),
         "b_runs": " ".join(dict.fromkeys(other.run_id for other in row.after.cells)),
         "a_repeats": len(row.before.repeats),
         "b_repeats": len(row.after.repeats),
-        "a_seconds": before and before.value,
-        "b_seconds": after and after.value,
-        "ratio": ratio and ratio.value,
-        "ratio_low": ratio and ratio.low,
-        "ratio_high": ratio and ratio.high,
-        "beside": row.beside and row.beside.value,
-        "beside_low": row.beside and row.beside.low,
-        "beside_high": row.beside and row.beside.high,
+        "a_seconds": before.value if before else None,
+        "b_seconds": after.value if after else None,
+        "ratio": ratio.value if ratio else None,
+        "ratio_low": ratio.low if ratio else None,
+        "ratio_high": ratio.high if ratio else None,
+        "beside": row.beside.value if row.beside else None,
+        "beside_low": row.beside.low if row.beside else None,
+        "beside_high": row.beside.high if row.beside else None,
         "p_holm": row.p,
         "verdict": row.verdict,
         "reason": row.reason,

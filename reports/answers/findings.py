@@ -15,6 +15,7 @@ from bench import rules
 from reports.answers import standing as standings
 from reports.answers.contrast import Side, differences
 from reports.answers.left import lacks, left
+from reports.answers.losses import disagreements
 from reports.answers.run_history import states
 from reports.answers.standing import Standing, standing
 from reports.data.groups import blocks_of, group_of
@@ -27,6 +28,9 @@ from runner.results.rank.ranking import OTHER_RUNS, bad_repeats
 from runner.results.statistics import Estimate
 
 _ENDS = {"failed": "failed", "missing": "not yet run"}
+
+
+_NO_ANSWER = "No answer"
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...])
             return Finding(
                 workload, group, "Not measured yet", f"{many}, none with a repeat that has been run.", caveats
             )
-        return Finding(workload, group, "No answer", f"{many}, none with a measurement that may be ranked.", caveats)
+        return Finding(workload, group, _NO_ANSWER, f"{many}, none with a measurement that may be ranked.", caveats)
     of = standing(group)
     step = of.first.cell.step
     speed = f"{duration(step.value if step else None)} a step"
@@ -141,6 +145,12 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...])
         return Finding(workload, group, f"{name}: {speed}", alone, caveats, of)
     about = f"{speed} for {of.first.cell.label}. {standings.detail(of)}".strip()
     return Finding(workload, group, standings.headline(of), about, caveats, of)
+
+
+def without_answer(of: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those in which every cell failed or is unfit, where there are several: one list is enough for an image that fails everywhere."""
+    bare = tuple(one for one in of if one.headline == _NO_ANSWER)
+    return bare if len(bare) > 1 else ()
 
 
 def measured_once(cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
@@ -173,25 +183,29 @@ def _of_the_machine(cells: Sequence[MeasuredCell]) -> list[str]:
         caveats.append(f"Disturbed: other processes computed on the GPU of {listing(disturbed)} meanwhile.")
     if host_bound := [cell for cell in cells if cell.host_bound]:
         which = f"kernels ran in less than half of a step's time in {listing([cell.label for cell in host_bound])}"
-        caveats.append(f"Host-bound: {which}: it is more the host's than the GPU's.{_replays(host_bound)}")
+        caveats.append(f"Host-bound: {which}: it is more the host's than the GPU's.{_replays(host_bound, cells)}")
     few = [f"{cell.label} ({percent(cell.cpu_share)})" for cell in cells if cell.cpu_share is not None]
     if few:
         caveats.append(f"Less than half of the CPUs: {listing(few)}: on a quiet machine its step may be shorter.")
     return caveats
 
 
-def _replays(cells: Iterable[MeasuredCell]) -> str:
-    """The mode that starts a step's kernels at once, of the frameworks that have it."""
-    names = set()
-    for cell in cells:
-        declared, where = (
-            rules.framework_declaration(cell.framework),
-            (cell.key.device_kind, cell.key.precision, cell.key.workload),
-        )
-        modes = declared["modes"], declared.get("modes_except", {})
-        if cell.mode == "default" and not rules.mode_reason(cell.framework, "graph", *modes, where, cell.key.devices):
-            names.add(cell.label)
-    return f" `--modes default,graph` also measures {listing(sorted(names))} as a CUDA graph." if names else ""
+def _replays(host_bound: Sequence[MeasuredCell], cells: Sequence[MeasuredCell]) -> str:
+    """The mode that starts a step's kernels at once, of the frameworks that have it and were not measured in it."""
+    graphs = {(cell.image, cell.framework) for cell in cells if cell.mode == "graph"}
+    usual = [cell for cell in host_bound if cell.mode == "default" and (cell.image, cell.framework) not in graphs]
+    names = sorted(cell.label for cell in usual if _takes_a_graph(cell))
+    return f" `--modes default,graph` also measures {listing(names)} as a CUDA graph." if names else ""
+
+
+def _takes_a_graph(cell: MeasuredCell) -> bool:
+    # An older run may have a framework that is here no more.
+    if cell.framework not in rules.framework_names():
+        return False
+    declared, key = rules.framework_declaration(cell.framework), cell.key
+    where = key.device_kind, key.precision, key.workload
+    modes = declared["modes"], declared.get("modes_except", {})
+    return rules.mode_reason(cell.framework, "graph", *modes, where, key.devices) is None
 
 
 def _of_a_bad_repeat(cells: Sequence[MeasuredCell], group: Group) -> list[str]:
@@ -212,7 +226,7 @@ def _of_a_bad_repeat(cells: Sequence[MeasuredCell], group: Group) -> list[str]:
 def _caveats(workload: MeasuredWorkload, group: Group) -> tuple[str, ...]:
     cells = [entry.cell for entry in group.ranked]
     caveats = _of_the_machine(cells)
-    caveats += _of_a_bad_repeat(cells, group)
+    caveats += _of_a_bad_repeat(cells, group) + disagreements(cells)
     single = [cell.label for cell in measured_once(cells)]
     if single:
         of = "" if len(single) == len(cells) else f" ({listing(single)})"

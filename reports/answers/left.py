@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +78,29 @@ def _seconds(cells: Iterable[MeasuredCell]) -> float:
     known = [seconds for cell in cells if (seconds := wall_seconds(cell))]
     typical = float(np.median(known)) if known else 0.0
     return sum(lacks(cell) * (wall_seconds(cell) or typical) for cell in cells)
+
+
+def alone(cells: Iterable[MeasuredCell], repeats: int | None = None) -> str:
+    """The command that measures these cells and nothing else in a new run, each so often."""
+    cells = list(cells)
+    precisions = {cell.key.precision for cell in cells}
+    options = {
+        "--images": {cell.image for cell in cells},
+        "--frameworks": {cell.framework for cell in cells},
+        "--workloads": {cell.key.workload for cell in cells},
+        "--precision": precisions if precisions != {"fp32"} else set(),
+        "--preset": {cell.key.preset for cell in cells} - {"quick"},
+        # Without it a framework's other modes would be measured, too.
+        "--modes": {cell.mode or "default" for cell in cells},
+        "--devices": {str(cell.key.devices) for cell in cells}
+        if any(cell.key.devices > 1 for cell in cells)
+        else set(),
+        "--scaling": {cell.key.scaling for cell in cells} - {"", "weak"},
+        "--gpus": {"none"} if all(cell.key.device_kind == "cpu" for cell in cells) else set(),
+        "--repeats": {str(repeats)} if repeats else set(),
+    }
+    words = (f"{name} {shlex.quote(','.join(sorted(values)))}" for name, values in options.items() if values)
+    return " ".join(["runner matrix", *words])
 
 
 def wall_seconds(cell: MeasuredCell) -> float:

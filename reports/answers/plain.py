@@ -46,10 +46,16 @@ def sections(tables: Tables) -> Iterator[Section]:
     if lost := conditions.drained(tables.runs):
         yield Section(above=(*lost, ""))
     left = {entry.run_id: entry for entry in of_runs.left(tables.cells, tables.runs)}
-    for finding in findings.findings(tables):
+    found = findings.findings(tables)
+    bare = findings.without_answer(found)
+    for finding in found:
+        if finding in bare:
+            continue
         heads, rows = _table(finding)
         numbers = ("ms/step", "vs best", f"{finding.workload.items}/s")
         yield Section(tuple(_head(finding)), heads, rows, numbers, (*_under(finding, left), ""))
+    if bare:
+        yield _without_answer(bare)
     for line in run_history.history(tables).notes if len(tables.runs) > 1 else ():
         yield Section(below=(visible(line, 300),))
     if question := conditions.question(tables.cells):
@@ -60,11 +66,23 @@ def sections(tables: Tables) -> Iterator[Section]:
             yield Section(below=(f"{workload.title}: {plural(count, 'cell')}; the report has the rates",))
 
 
-def _head(finding: Finding) -> Iterator[str]:
-    """The network, the device, and the answer."""
+def _without_answer(bare: Sequence[Finding]) -> Section:
+    """The groups of which no cell may be ranked, in one table."""
+    rows = [(_place(one), cell.label, _why_not(cell)) for one in bare for cell in one.group.others]
+    above = f"No answer for {plural(len(bare), 'workload')}: no cell has a measurement that may be ranked."
+    return Section((above,), ("workload", "framework", "note"), rows, (), (*_remedies(bare), ""))
+
+
+def _place(finding: Finding) -> str:
+    """The network and the device."""
     key = finding.group.key
     device = device_name(key.device_model) + (f" × {key.devices}, {key.scaling}" if key.devices > 1 else "")
-    yield visible(" · ".join((finding.workload.title, device, key.precision, key.preset)))
+    return visible(" · ".join((finding.workload.title, device, key.precision, key.preset)))
+
+
+def _head(finding: Finding) -> Iterator[str]:
+    """The network, the device, and the answer."""
+    yield _place(finding)
     yield visible(f"{finding.headline}.")
 
 
@@ -108,14 +126,20 @@ def _why_not(cell: MeasuredCell) -> str:
 
 def _under(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
     """How sure the answer is, and what to do about each warning and failure."""
-    ranked, key = [entry.cell for entry in finding.group.ranked], finding.group.key
+    ranked = [entry.cell for entry in finding.group.ranked]
     if len(ranked) > 1:
         yield from _confidence(finding, left)
     for word in dict.fromkeys(word for cell in ranked for word in _beside(cell)):
         yield f"{word}: {_REMEDIES[word]}"
-    for hint in dict.fromkeys(str(cell.row["hint"]) for cell in finding.group.others if cell.row.get("hint")):
+    yield from _remedies([finding])
+
+
+def _remedies(found: Sequence[Finding]) -> Iterator[str]:
+    """The remedy of each failure, and about cells that may not be ranked."""
+    others, key = [cell for finding in found for cell in finding.group.others], found[0].group.key
+    for hint in dict.fromkeys(str(cell.row["hint"]) for cell in others if cell.row.get("hint")):
         yield visible(f"fix: {hint}", 400)
-    if unfit := [cell for cell in finding.group.others if cell.unfit]:
+    if unfit := [cell for cell in others if cell.unfit]:
         remedy = "or measure for longer with --preset standard" if key.preset == "quick" else "then measure again"
         # A new run would lose what these repeats have measured.
         remedy = "then go on: the repeats that are left may rank it" if any(map(lacks, unfit)) else remedy
@@ -150,7 +174,8 @@ def _to_tell(finding: Finding, of: Standing) -> str:
     names = {entry.cell.anchor: entry.cell.label for entry in of.open}
     counts = {anchor: finding.group.field.repeats_to_tell(anchor, of.first.cell.anchor) for anchor in names}
     told = [count for count in counts.values() if count is not None]
-    parts = [f"--repeats {max(told)} would tell"] if told else []
+    level = [entry.cell for entry in of.level]
+    parts = [f"{max(told)} repeats would tell: `{of_runs.alone(level, max(told))}`"] if told else []
     if never := [names[anchor] for anchor, count in counts.items() if count is None]:
         parts.append(f"for {listing(never)} a quieter machine tells sooner than more repeats")
     said = "; ".join(parts)

@@ -19,9 +19,10 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from reports.answers import export
-from reports.answers.broken import Broken, broken
+from reports.answers.broken import Broken, BrokenRecord, broken
 from reports.answers.change_point import FEWEST_RUNS, Change, change, difference
 from reports.answers.compact import Compact, in_few_columns
 from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, ratio_of
@@ -33,6 +34,8 @@ from runner.results.statistics import ALPHA, Array, Estimate
 from runner.text import visible
 
 MOST_NAMED = 6  # of the cells that a sentence names
+
+HOW = f"{METHOD} A run counts as one measurement here: a step time is the mean of its runs, and an interval is over runs, not over repeats."
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,26 @@ class Moved(Contrast):
 
 def _count(row: Contrast) -> str:
     return plural(len(row.before.cells) + len(row.after.cells), "run")
+
+
+class MovedRecord(export.ContrastRecord):
+    """`b_runs` are those since the change. Of a drift the seconds are those of the line's ends."""
+
+    kind: Literal["step", "drift"]
+
+
+class HistoryDocument(TypedDict):
+    """The cells that several runs measured. The level is that of all intervals."""
+
+    runs: tuple[str, ...]
+    level: float
+    summary: str
+    moved_together: str
+    exit_code: int
+    rows: list[MovedRecord]
+    broken: list[BrokenRecord]
+    measured_once: int
+    not_compared: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -125,11 +148,7 @@ class History:
             again = "Measure again with the same options, then run `runner history` once more."
             return f"There is one run, {visible(self.runs[0], 200)}. {again}"
         if not self.rows:
-            if self.unfit:
-                more = [f"{len(self.unfit) - MOST_NAMED} more"] if len(self.unfit) > MOST_NAMED else []
-                named = "; ".join([*(visible(name, 120) for name in self.unfit[:MOST_NAMED]), *more])
-                return f"Measured by several runs, but too noisy or with too few windows to compare: {named}."
-            return "No cell was measured by more than one of these runs."
+            return self._unfit or "No cell was measured by more than one of these runs."
         unsure = sum(row.verdict == "open" for row in self.rows)
         parts = [
             (len(self.moved), "changed"),
@@ -138,7 +157,14 @@ class History:
         ]
         counts = listing([f"{count} {word}" for count, word in parts if count])
         failed = f" {plural(len(self.broken), 'cell')} that worked before failed since." if self.broken else ""
-        return f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {counts}.{failed}"
+        return f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {counts}.{failed} {self._unfit}".rstrip()
+
+    @property
+    def _unfit(self) -> str:
+        """A sentence that names the cells without a row, though several runs measured them; empty without any."""
+        more = [f"{len(self.unfit) - MOST_NAMED} more"] if len(self.unfit) > MOST_NAMED else []
+        named = "; ".join([*(visible(name, 120) for name in self.unfit[:MOST_NAMED]), *more])
+        return f"Measured by several runs, but too noisy or with too few windows to compare: {named}." if named else ""
 
 
 def history(tables: Tables, margin: float = MARGIN) -> History:
@@ -323,31 +349,33 @@ def compact(rows: Sequence[Moved]) -> Compact:
     )
 
 
-def records(history: History) -> list[dict[str, Any]]:
+def records(history: History) -> list[MovedRecord]:
     """A flat record for each row: b_runs are those since the change. Of a drift the seconds are those of the line's ends."""
     return [
-        export.contrast(row) | {"a_seconds": row.seconds[0], "b_seconds": row.seconds[1], "kind": row.kind}
+        {**export.contrast(row), "a_seconds": row.seconds[0], "b_seconds": row.seconds[1], "kind": row.kind}
         for row in history.rows
     ]
 
 
 def every_record(history: History) -> list[dict[str, Any]]:
     """Both kinds of records with the same fields, for CSV."""
-    rows = records(history)
+    rows: list[dict[str, Any]] = [dict(row) for row in records(history)]
     fields = dict.fromkeys(rows[0]) if rows else {}
-    return [*rows, *(fields | one.record for one in history.broken)]
+    return [*rows, *(fields | dict(one.record) for one in history.broken)]
 
 
-def document(history: History) -> Mapping[str, Any]:
+def document(history: History) -> HistoryDocument:
     """The whole history as JSON."""
     return {
         "runs": history.runs,
+        "level": 1 - ALPHA,
         "summary": history.summary,
-        "together": history.together,
+        "moved_together": history.together,
         "exit_code": history.exit_code,
         "rows": records(history),
         "broken": [one.record for one in history.broken],
         "measured_once": history.once,
+        "not_compared": history.unfit,
     }
 
 
@@ -357,7 +385,7 @@ def markdown(history: History, rows: Sequence[Moved]) -> str:
     if history.together:
         parts.append(export.escaped(history.together, 400))
     if rows:
-        parts += [export.markdown(table(rows)), METHOD]
+        parts += [export.markdown(table(rows)), HOW]
     elif history.rows:
         parts.append("\n".join(f"- {export.escaped(line, 600)}" for line in history.lines))
-    return "\n\n".join(parts) + "\n"
+    return export.in_a_comment("\n\n".join(parts) + "\n")

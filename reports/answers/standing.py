@@ -106,8 +106,8 @@ class Standing:
 
 
 def standing(group: Group) -> Standing:
-    """The standing of a group that has a ranked cell."""
-    behind = group.behind
+    """The standing of a group that has a ranked cell. Of the modes of a framework it is that of the fastest."""
+    behind = _of_fastest_modes(group)
     once = tuple(entry for entry in behind if entry.once)
     of = {
         verdict: tuple(entry for entry in behind if not entry.once and entry.verdict == verdict)
@@ -120,6 +120,21 @@ def standing(group: Group) -> Standing:
     judged = {group.first.cell.anchor, *(entry.cell.anchor for entry in of["open"])}
     starved = tuple(cell for cell in group.unsettled if cell.anchor in judged) if of["open"] else ()
     return Standing(group.first, of["same"], of["open"], of["slower"], once, noisy, starved)
+
+
+def _of_fastest_modes(group: Group) -> tuple[Ranked, ...]:
+    """The cells behind the first, without a mode of a framework that is slower than another one in the same image.
+
+    A mode with one repeat takes no other's place, as another run of it may be slower.
+    """
+    found: dict[tuple[str, str, str], list[Ranked]] = {}
+    for entry in group.ranked:
+        faster = found.setdefault((entry.cell.image, entry.cell.framework, entry.cell.engine), [])
+        many = len(entry.cell.measured) > 1
+        if not any(len(other.cell.measured) > 1 or not many for other in faster):
+            faster.append(entry)
+    left = {entry.cell.anchor for entries in found.values() for entry in entries}
+    return tuple(entry for entry in group.behind if entry.cell.anchor in left)
 
 
 def _overlap(cell: MeasuredCell, first: MeasuredCell) -> bool:

@@ -28,6 +28,12 @@ _HOST_BOUND = (
     "save less than a quarter of it."
 )
 WAITING = "data_waiting_share"  # computed from a metric: the store has no such column
+# They are computed, too (reports.data.utilisation).
+OF_DATASHEET, OF_OWN_PRODUCT = "of_datasheet", "of_own_product"
+_MODEL = (
+    "FLOP utilisation is the network's own arithmetic (attention counted whole) as a share of the datasheet's peak at this precision, "
+    "and of the best product of matrices that the same run measured on the device."
+)
 COSTS = (
     Cost("host_peak_bytes", "Host memory", "peak", size),
     Cost("device_peak_bytes", "Device memory", "peak", size),
@@ -36,5 +42,7 @@ COSTS = (
     Cost("mean_power_watts", "Power", "watts, mean", number),
     Cost("max_temperature_celsius", "Temperature", "°C, highest", number),
     Cost("kernel_share", "Kernels ran", "share of a step", percent, _HOST_BOUND),
+    Cost(OF_DATASHEET, "FLOP utilisation", "of the datasheet", percent, _MODEL),
+    Cost(OF_OWN_PRODUCT, "FLOP utilisation", "of the best product", percent),
     Cost(WAITING, "Waiting for data", "share of the time", percent),
 )

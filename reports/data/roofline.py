@@ -15,7 +15,7 @@ from reports.data.model import MeasuredCell, Rate
 from reports.data.operators import RateCurve
 from reports.data.peaks import beyond_cache
 
-_PRODUCTS = ("matmul", "matmul_flat", "matmul_thin")
+PRODUCTS = ("matmul", "matmul_flat", "matmul_thin")
 _STREAMS = ("add", "mul", "div")
 
 
@@ -52,7 +52,7 @@ def ceilings(curves: Sequence[RateCurve]) -> dict[str, Ceiling]:
     runs = dict.fromkeys(cell.run_id for curve in curves for cell, _ in curve.cells if cell.key.devices == 1)
     reached = {}
     for run in runs:
-        products = (point for point in _points(curves, run, _PRODUCTS) if point[1].mop)
+        products = (point for point in _points(curves, run, PRODUCTS) if point[1].mop)
         streams = (point for point in _points(curves, run, _STREAMS) if _streams(point[0], point[1]))
         work = _best(products, lambda rate: rate.gflops * 1e9)
         traffic = _best(streams, lambda rate: rate.gigabytes * 1e9)

@@ -30,9 +30,12 @@ from reports.data.model import (
     StoredRun,
     Tables,
 )
+from reports.data.utilisation import utilised
 from reports.specifications import caveats, specification
 from reports.wording import gpu_name
 from runner.results.cells import Key, StoredCell, StoredRepeat, device_proof, foreign_processes, middle, stored_cells
+from runner.results.datasheets import bare_model, known_faults
+from runner.results.on_disk import isolation
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
 from runner.results.store import RunStore, StoreError, manifests_of, no_rows, tables_of
 
@@ -85,13 +88,14 @@ def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pa.Table]
         for cell, rows in stored_cells(manifests, stored, of_repeats["samples"])
     ]
     devices = {run: manifest.get("devices") or () for run, manifest in by_id.items()}
-    labelled = telemetry_signals.starved(_labelled(cells, devices))
+    of_operations = operators.rates(frames["operations"])
+    labelled = utilised(telemetry_signals.starved(_labelled(cells, devices)), of_operations)
     begun = [cell for cell in labelled if cell.status != "missing"]
     return Tables(
         tuple(StoredRun(manifest["run_id"], manifest) for manifest in manifests),
         workloads(begun or labelled),
         left_out,
-        operators.rates(frames["operations"]),
+        of_operations,
         profiles.profiles(frames["profile"]),
         tuple(cell for cell in labelled if begun and cell.status == "missing"),
     )
@@ -137,6 +141,7 @@ def _cell(
     metric = specification(stored.key.workload).get("metric") or {}
     held = _parity([checks.get(place, ()) for place in places])
     noted = caveats(stored.framework, stored.key.workload, stored.key.device_kind, stored.mode)
+    faults = known_faults(stored.framework, stored.row.get("cuda_version"), stored.row.get("compute_capability"))
     return MeasuredCell(
         anchor="",
         label=stored.image,
@@ -157,7 +162,12 @@ def _cell(
         first_step_seconds=stored.first_step_seconds,
         phases={name: seconds for name in PHASES if (seconds := middle(rows, seconds_column(name))) is not None},
         costs={**_costs(rows), **curves.waiting([repeat for repeat in repeats if len(repeat.steady_step_seconds)])},
-        caveats=(*noted, *_losses_not_compared(stored.key, {row.quantity for row in held})),
+        caveats=(
+            *noted,
+            *faults,
+            *_losses_not_compared(stored.key, {row.quantity for row in held}),
+            *dict.fromkeys(filter(None, (isolation.caveat(isolation.of_row(row)) for row in rows))),
+        ),
         compiled_repeats=sum((row.get("jit_cache_grew_bytes") or 0) > 0 for row in rows),
         device_proof=device_proof(rows),
         foreign_processes=foreign_processes(rows),
@@ -182,7 +192,8 @@ def _gpus(stored: StoredCell, manifest: Mapping[str, Any]) -> tuple[str, ...]:
     if stored.key.device_kind != "cuda":
         return ()
     devices = (entry for entry in manifest.get("devices") or () if isinstance(entry, dict))
-    return tuple(sorted(str(entry.get("uuid")) for entry in devices if entry.get("model") == stored.key.device_model))
+    model = bare_model(stored.key.device_model)
+    return tuple(sorted(str(entry.get("uuid")) for entry in devices if bare_model(str(entry.get("model"))) == model))
 
 
 def _losses_not_compared(key: Key, checked: Collection[str]) -> Iterator[str]:

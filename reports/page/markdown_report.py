@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from reports.answers import export, standing
 from reports.answers.export import Column, escaped
-from reports.answers.findings import Finding
+from reports.answers.findings import Finding, without_answer
 from reports.answers.overview import Overview
 from reports.data.model import Group, MeasuredCell, Tables
 from reports.wording import between_ratios, duration, number, percent, plural
@@ -15,7 +17,9 @@ from runner.results.statistics import Estimate
 def markdown(overview: Overview) -> str:
     """The whole summary. The sentences under a table name the cells that were not ranked, with the reason."""
     tables, proved = overview.tables, _proved(overview.tables)
-    answers = [part for finding in overview.findings for part in answer(finding)]
+    bare = without_answer(overview.findings)
+    answers = [part for finding in overview.findings if finding not in bare for part in answer(finding)]
+    answers += _bare(bare) if bare else []
     parts = [f"## {escaped(overview.title)}", escaped(overview.lead, 1000), *answers]
     parts += ["\n".join(f"- {escaped(words, 1000)}" for words in overview.changes)]
     runs = ", ".join(escaped(run.run_id) for run in tables.runs)
@@ -26,7 +30,17 @@ def markdown(overview: Overview) -> str:
         else "From stored runs"
     )
     parts += [f"{said}: {runs}.", proved]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return export.in_a_comment("\n\n".join(part for part in parts if part) + "\n")
+
+
+def _bare(bare: Sequence[Finding]) -> list[str]:
+    """The groups of which no cell may be ranked, in one list."""
+    lines = [
+        f"- {escaped(', '.join((one.workload.title, one.group.key.device, one.group.key.precision, one.group.key.preset)))}: "
+        f"{escaped(' '.join(one.caveats), 1000)}"
+        for one in bare
+    ]
+    return ["### No answer", "\n".join(lines)]
 
 
 def _proved(tables: Tables) -> str:

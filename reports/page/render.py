@@ -31,6 +31,7 @@ from reports.page.cache import Compiled
 from reports.page.samples import packed
 from runner import text as words
 from runner.results import store
+from runner.results.on_disk.isolation import CONTAINER_ENGINES
 from runner.results.parity import QUANTITIES
 from runner.text import visible
 
@@ -63,20 +64,31 @@ def page(data: Tables, health: Health = NOT_JUDGED) -> str:
     answers = overview(data)
     shown, parts = page_of(answers, health), Parts()
     _PARTS.set(parts)
-    scripts = {name: _resource("reports.page.templates", f"{name}.js") for name in ("theme", "plots", "page")}
     library = _resource("reports.page.vendor", "uPlot.iife.min.js")
-    style = _style()
+    return filled(
+        "report.html.j2",
+        ("theme", "plots", "page"),
+        _style(),
+        (library,),
+        page=shown,
+        parts=parts,
+        uplot=Markup(packed(library)),
+        summary=Markup(packed(markdown_report.markdown(answers))),
+    )
+
+
+def filled(template: str, scripts: Sequence[str], style: str, further: Sequence[str] = (), **values: Any) -> str:
+    """A template with its styles and scripts in it, and the policy that allows these, `further` ones, and what `origins` names."""
+    texts = {name: _resource("reports.page.templates", f"{name}.js") for name in scripts}
+    allowed = [*map(rosetta_stone.digest, (*texts.values(), *further)), *values.pop("origins", ())]
     return (
         _engine()
-        .get_template("report.html.j2")
+        .get_template(template)
         .render(
-            page=shown,
-            parts=parts,
             style=Markup(style),
-            scripts={name: Markup(script) for name, script in scripts.items()},
-            policy=_policy(map(rosetta_stone.digest, (*scripts.values(), library)), rosetta_stone.digest(style)),
-            uplot=Markup(packed(library)),
-            summary=Markup(packed(markdown_report.markdown(answers))),
+            scripts={name: Markup(script) for name, script in texts.items()},
+            policy=_policy(allowed, rosetta_stone.digest(style)),
+            **values,
         )
     )
 
@@ -132,6 +144,7 @@ def _engine() -> Environment:
         "framework_name",
     ):
         engine.filters[name] = getattr(wording, name)
+    engine.globals["container_engines"] = CONTAINER_ENGINES
     engine.filters["commands"] = _commands
     engine.filters["brief"] = lambda value: visible(str(value), 80)
     engine.filters["words"] = str.split

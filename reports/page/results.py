@@ -111,7 +111,8 @@ def _folded(whole: Slice) -> Slice:
     )
     parts = [wording.plural(sum(rows), "row")] if any(rows) else []
     parts += [wording.plural(sum(columns), "column")] if any(columns) else []
-    words = f"{wording.plural(count, 'further measurement')} ({', '.join(parts)}) {'is' if count == 1 else 'are'} not yet run"
+    are = "is" if count == 1 else "are"
+    words = f"{wording.plural(count, 'cell')} that {are} not yet run {are} folded away ({', '.join(parts)})"
     return replace(
         whole,
         rows=tuple(replace(row, unrun=unrun) for row, unrun in zip(whole.rows, rows, strict=True)),

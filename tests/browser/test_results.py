@@ -113,7 +113,7 @@ def test_what_is_not_yet_run_is_folded_behind_one_line_which_unfolds_it(
     assert set(browser.run(NAMES)) == {"PyTorch 2.13.0", "JAX 0.10.2", "TensorFlow 2.21.0"}
     assert browser.run(heads) == 2
     line = browser.run(f"return document.querySelector('{SHEET} .further').innerText").replace("\n", " ")
-    assert line.startswith("33 further measurements (6 rows, 4 columns) are not yet run")
+    assert line.startswith("33 cells that are not yet run are folded away (6 rows, 4 columns)")
     assert "runner matrix --resume 20261120-230512-short" in line
     assert browser.serious() == []
     browser.run(f"document.querySelector('{SHEET} .further summary').click()")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import reports.page.render
-from reports.answers import across
+from reports.answers import across, export
 from reports.answers.across import Across
 from reports.answers.overview import overview
 from reports.data import curves, tables
@@ -181,6 +181,25 @@ def test_energy_and_throttling_are_shown_where_the_store_has_them(tmp_path: Path
     assert tables._costs([row, {**row, "joules_per_item": 0.35}]) == {"joules_per_item": 0.3, "mean_power_watts": 612.0}
     assert tables._throttled([row, {}]) == ("heat",)
     assert tables._throttled([{**row, "throttled": False}]) == ()
+
+
+def test_markdown_longer_than_a_comment_ends_after_a_whole_row_and_says_how_much_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = overview(tables.load([synthetic.make_run(tmp_path / "run")]))
+    everything = markdown_report.markdown(shown)
+    monkeypatch.setattr(export, "_MOST_OF_A_COMMENT", len(everything.encode()) - 1)
+    cut = markdown_report.markdown(shown)
+    assert len(cut.encode()) < len(everything.encode())
+    *kept, _, said = cut.splitlines()
+    assert everything.splitlines()[: len(kept)] == kept
+    left = len(everything.splitlines()) - len(kept)
+    assert said.startswith(f"{left} more lines do not fit a comment of GitHub: ")
+    fenced = export.in_a_comment("```text\n" + "a line\n" * len(everything))
+    *kept, end, _, said = fenced.splitlines()
+    assert end == "```", "a block of code is closed"
+    assert said.startswith(f"{len(everything) - kept.count('a line')} more lines do not fit")
+    assert export.in_a_summary(everything) == everything, "a summary takes more than a comment"
 
 
 def test_the_summary_in_markdown_has_the_answers_and_a_table_for_each_group(tmp_path: Path) -> None:

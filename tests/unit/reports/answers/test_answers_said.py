@@ -68,6 +68,21 @@ def test_a_cell_that_is_not_yet_run_is_in_no_answer_and_in_the_list_of_what_is_t
     assert "No answer" not in shown
 
 
+def test_workloads_that_an_image_fails_at_are_one_list_and_not_a_section_each(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=6)
+    stored.change(
+        folder, "cells", lambda row: {**row, "status": "failed", "error_kind": "engine", "reason": "no such image"}
+    )
+    data = tables.load([folder])
+    sections = [section for section in plain.sections(data) if section.heads]
+    assert [section.above[0] for section in sections] == [
+        "No answer for 2 workloads: no cell has a measurement that may be ranked."
+    ]
+    assert len(sections[0].rows) == len(data.cells) == 6
+    assert all("no such image" in row[-1] for row in sections[0].rows)
+    assert markdown_report.markdown(overview(data)).count("No answer") == 1
+
+
 def test_a_run_of_which_nothing_ended_well_says_none(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", windows=6, manifest={"skips": []})
     synthetic.unrun(folder)

@@ -29,7 +29,8 @@ def with_(folder: Path, noise: float, threads: int) -> Tables:
 def test_a_cell_that_is_too_noisy_and_got_few_of_its_cpus_raises_the_question(tmp_path: Path) -> None:
     said = overview(with_(tmp_path / "run", 0.9, 8)).lead
     expected = (
-        "Busy machine? 1 cell is too noisy to be ranked (PyTorch 2.13.0, cnn-cifar10); 1 of them got less than half of their CPUs, "
+        "Other programs may have slowed some cells: 1 cell is too noisy to be ranked (PyTorch 2.13.0, cnn-cifar10); "
+        "1 of them got less than half of their CPUs, "
         "one 1.9 of 8."
     )
     assert said.endswith(expected)
@@ -37,7 +38,9 @@ def test_a_cell_that_is_too_noisy_and_got_few_of_its_cpus_raises_the_question(tm
 
 def test_noise_alone_raises_it_without_a_claim_about_the_cpus(tmp_path: Path) -> None:
     said = overview(with_(tmp_path / "run", 0.9, 2)).lead
-    assert said.endswith("Busy machine? 1 cell is too noisy to be ranked (PyTorch 2.13.0, cnn-cifar10).")
+    assert said.endswith(
+        "Other programs may have slowed some cells: 1 cell is too noisy to be ranked (PyTorch 2.13.0, cnn-cifar10)."
+    )
 
 
 def test_a_quiet_cell_that_leaves_most_cpus_idle_is_ranked_and_raises_no_question(tmp_path: Path) -> None:
@@ -61,7 +64,7 @@ def test_a_ranked_cell_that_got_few_of_its_cpus_asks_where_another_at_the_same_w
     who = f"{low.label}, {low.key.workload}"
     cells = telemetry_signals.starved(cells)
     assert f"1 cell got less than half of its CPUs ({who}), one 0.90 of 2" in conditions.question(cells)
-    assert conditions.in_short(cells) == "busy machine? 0.90 of 2 CPUs"
+    assert conditions.in_short(cells) == "a cell got 0.90 of 2 CPUs"
     monkeypatch.setattr(telemetry_signals, "cpus_busy", lambda cell: 0.9)
     cells = telemetry_signals.starved([replace(cell, cpu_share=None) for cell in cells])
     assert conditions.question(cells) == "", "work that no framework spreads over the CPUs"
@@ -78,7 +81,7 @@ def test_cells_that_got_less_than_one_cpu_ask_though_none_got_more(
     ended = [cell for cell in cells if cell.status == "ok"]
     assert len(ended) > 1
     assert f"{len(ended)} cells got less than half of their CPUs (" in conditions.question(cells)
-    assert conditions.in_short(cells) == "busy machine? 0.30 of 2 CPUs"
+    assert conditions.in_short(cells) == "a cell got 0.30 of 2 CPUs"
 
 
 RECORDED = sorted((Path(__file__).parents[2] / "recorded").glob("*.jsonl"))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from reports.answers.left import alone
 from reports.answers.standing import Standing, Turn, by_how_much, in_words, standing, turns
 from reports.data.groups import workloads
 from reports.data.model import Group, MeasuredCell
@@ -36,6 +37,24 @@ def compared(*measured_: list[MeasuredCell]) -> list[tuple[Group, Standing]]:
 
 def groups(*measured_: list[MeasuredCell]) -> list[Group]:
     return [group for group, _ in compared(*measured_)]
+
+
+def test_of_the_modes_of_a_framework_the_faster_one_stands_for_it_and_a_single_repeat_takes_no_place() -> None:
+    def found(graph_repeats: int) -> tuple[Group, Standing]:
+        usual = cells("w", {"torch": 1.5, "jax": 1.3})
+        graph = replace(cells("w", {"torch": 1.0}, graph_repeats)[0], mode="graph", anchor="graph", cell_id="graph")
+        [(group, of)] = compared([*usual, graph])
+        return group, of
+
+    group, of = found(graph_repeats=3)
+    assert [(entry.cell.framework, entry.cell.mode) for entry in (of.first, *of.slower)] == [
+        ("torch", "graph"),
+        ("jax", "default"),
+    ]
+    assert len(group.ranked) == 3, "the table shows both"
+    group, of = found(graph_repeats=1)
+    assert (of.first.cell.framework, {entry.cell.framework for entry in of.slower}) == ("jax", {"torch"})
+    assert [(entry.cell.mode, entry.looks_faster) for entry in of.once] == [("graph", True)]
 
 
 def test_the_farthest_framework_says_what_a_choice_may_cost() -> None:
@@ -141,3 +160,14 @@ def test_each_framework_is_judged_by_its_fastest_version() -> None:
     assert turns(groups(both)) == ()
     slow = [cell for cell in both if not cell.anchor.startswith("torch")]
     assert [(turn.first, turn.second) for turn in turns(groups(slow))] == [("jax", "torch")]
+
+
+def test_the_command_that_measures_some_cells_again_names_their_modes_precisions_and_devices() -> None:
+    torch, tensorflow = cells("gru-imdb", {"torch": 1.0, "tensorflow": 1.1})
+    assert "--modes default" in alone([torch, tensorflow]), "or the other modes were measured, too"
+    assert "--devices" not in alone([torch])
+    mixed = replace(tensorflow, key=replace(tensorflow.key, precision="amp-bf16", devices=2, scaling="strong"))
+    command = alone([replace(torch, mode="graph"), mixed])
+    assert "--modes default,graph" in command
+    assert "--precision amp-bf16,fp32" in command
+    assert "--devices 1,2 --scaling strong" in command

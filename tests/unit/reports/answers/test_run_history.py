@@ -92,6 +92,19 @@ def test_repeats_that_are_too_noisy_are_said_to_be(tmp_path: Path) -> None:
     assert result.exit_code == 2
 
 
+def test_a_cell_that_is_too_noisy_in_every_run_is_named_beside_the_others(tmp_path: Path) -> None:
+    noisy = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")["id"]
+    for day in (0, 1):
+        folder = night(tmp_path, day, "550.54", repeats=2)
+        stored.change(folder, "cells", lambda row: {**row, "noise": 0.9} if row["cell_id"] == noisy else row)
+    result = ask(tmp_path)
+    assert "4 comparisons over 2 runs: " in result.stdout
+    assert "too noisy or with too few windows to compare: PyTorch 2.13.0, cnn-cifar10." in " ".join(
+        result.stdout.split()
+    )
+    assert json.loads(ask(tmp_path, "--format", "json").stdout)["not_compared"] == ["PyTorch 2.13.0, cnn-cifar10"]
+
+
 def test_a_number_that_moved_while_nothing_recorded_changed_is_told_so(tmp_path: Path) -> None:
     for day in range(7):
         night(tmp_path, day, "550.54", repeats=2)
@@ -128,7 +141,7 @@ def test_what_moved_nearly_all_cells_is_said_once_at_the_top(tmp_path: Path) -> 
     result = ask(tmp_path)
     assert result.stdout.startswith("4 of 5 cells take longer since 20261125. The machine did that, or something")
     assert result.stdout.count("The machine did that") == 1
-    assert json.loads(ask(tmp_path, "--format", "json").stdout)["together"].startswith("4 of 5 cells")
+    assert json.loads(ask(tmp_path, "--format", "json").stdout)["moved_together"].startswith("4 of 5 cells")
     # Of two runs the cells show it together, where none of them alone has runs enough.
     pair = ask(tmp_path, str(tmp_path / "20261124"), str(tmp_path / "20261125"), "--format", "markdown").stdout
     assert "cells moved together: they take " in pair
@@ -229,3 +242,12 @@ def test_report_compare_and_history_print_one_step_time_of_a_run(seed: int) -> N
         assert moved.seconds == pytest.approx((before.value, after.value), rel=1e-9)
         assert moved.ratio
         assert moved.ratio.value == pytest.approx(after.value / before.value, rel=1e-9)
+
+
+def test_runs_of_two_gpus_of_one_model_name_them(tmp_path: Path) -> None:
+    for at in (1, 2):
+        gpus = [{"kind": "cuda", "model": "Synthetic GPU", "uuid": f"GPU-{at}"}]
+        run = synthetic.make_run(tmp_path / f"run{at}", repeats=2, draw=at, manifest={"devices": gpus})
+        synthetic.add_scaling(run, {1: 0.1}, repeats=2)
+    rows = run_history.history(tables.load([tmp_path / "run1", tmp_path / "run2"])).rows
+    assert {row.changed for row in rows if row.cell.key.device_kind == "cuda"} == {"GPU GPU-1 → GPU-2"}

@@ -14,6 +14,7 @@ import pytest
 
 import reports.page.render
 from reports.data import operators, roofline, tables
+from reports.data.costs import OF_DATASHEET, OF_OWN_PRODUCT
 from reports.data.model import Rate
 from reports.data.operators import RateCurve
 from reports.data.peaks import Peak, peak_of
@@ -321,6 +322,17 @@ def test_the_ceiling_is_the_best_of_the_run_with_the_windows_it_comes_from(reach
     assert ceiling.share(curves["matmul"], rates["jax"][0]) == pytest.approx(0.5)
     ((_, sums),) = curves["add"].cells
     assert [ceiling.share(curves["add"], rate) for rate in sums] == [None, pytest.approx(1.0)]
+
+
+def test_a_network_s_arithmetic_is_a_share_of_the_best_product_of_its_run(reached_run: Path) -> None:
+    cells = tables.load([reached_run]).cells
+    network = next(cell for cell in cells if cell.key.workload == "cnn-cifar10" and cell.status == "ok")
+    assert network.step is not None
+    assert network.items_per_step is not None
+    reached = 6 * 62.26e6 * network.items_per_step / network.step.value
+    assert network.costs[OF_OWN_PRODUCT] == pytest.approx(reached / 4e9)
+    assert OF_DATASHEET not in network.costs, "a CPU has no datasheet here"
+    assert not any(OF_OWN_PRODUCT in cell.costs for cell in cells if cell.key.workload == "ops")
 
 
 def test_the_page_tells_the_ceiling_its_source_and_each_share(reached_run: Path) -> None:

@@ -225,3 +225,15 @@ def test_a_version_that_no_lock_proves_says_so_beside_it(tmp_path: Path, proof: 
     reports.page.render.render([run], tmp_path / "report.html")
     page = whole(tmp_path / "report.html")
     assert ("the first is not proved: what it ran in has no lock;" in page) == shown
+
+
+def test_a_limit_that_the_engine_did_not_apply_is_named_beside_the_figure(tmp_path: Path) -> None:
+    isolation = {
+        "engine": "Podman Engine 4.3.1",
+        "rootless": True,
+        "limits": {"memory": [1024, 0], "network": ["none", "none"]},
+    }
+    run = synthetic.make_run(tmp_path / "run", changes={"isolation_json": json.dumps(isolation)})
+    reports.page.render.render([run], tmp_path / "report.html")
+    sentence = "Podman Engine 4.3.1, rootless did not apply these limits to its container: memory."
+    assert sentence in whole(tmp_path / "report.html")

@@ -38,7 +38,7 @@ def test_rows_and_columns_of_which_nothing_has_been_run_are_marked_and_counted(t
         ("CNN on CIFAR-10", False),
         ("GRU on IMDB reviews", True),
     ]
-    assert shown.unrun == "4 further measurements (1 row, 1 column) are not yet run"
+    assert shown.unrun == "4 cells that are not yet run are folded away (1 row, 1 column)"
     assert slice_of(synthetic.make_run(tmp_path / "whole")).unrun == ""
 
 
