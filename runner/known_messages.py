@@ -10,6 +10,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# CUDA's words where another process holds a GPU that takes one at a time: those of CUDA 10, those of today, and the number's names.
+DEVICE_TAKEN = (
+    r"all CUDA-capable devices are busy or unavailable|CUDA-capable device\(s\) is/are busy or unavailable"
+    r"|CUDA_ERROR_DEVICE_UNAVAILABLE|cudaErrorDevicesUnavailable"
+)
+
 
 @dataclass(frozen=True)
 class Known:
@@ -158,7 +164,7 @@ KNOWN = (
         "`nvidia-smi` on the machine itself; `modprobe nvidia`, then start the container again",
     ),
     Known(
-        r"all CUDA-capable devices are busy or unavailable|CUDA_ERROR_DEVICE_UNAVAILABLE|cudaErrorDevicesUnavailable",
+        DEVICE_TAKEN,
         "another process holds the GPU in compute mode `exclusive process`, or the mode is `prohibited`",
         "`nvidia-smi -c DEFAULT` allows several processes; `runner gpus` shows the mode and who computes on it",
     ),
@@ -198,6 +204,11 @@ KNOWN = (
         "a file that the package index served was damaged or tampered with, and nothing of it was installed",
         "look which index pip uses (`pip config list`), empty its cache (`pip cache purge`), try again; do not change the lock",
     ),
+    Known(
+        r"is not `name==version --hash",
+        "somebody changed a lock by hand, and nothing of it was installed",
+        "`git diff images` shows the change; take it back, or make the lock again",
+    ),
     # the machine
     Known(r"No space left on device|ENOSPC", "a disk is full", "free some space, then --resume"),
     Known(
@@ -219,6 +230,27 @@ KNOWN = (
         r"std::bad_alloc|MemoryError|Unable to allocate",
         "memory did not suffice, or a limit (`ulimit -v`) ended it",
         "a machine with more memory, a higher limit, or fewer cells at a time",
+    ),
+    Known(
+        # A system says of much else that it is not implemented, such as of semaphores without /dev/shm.
+        r"(flock|lockf|FileLock|\.lock\b)[^\n]*\n?[^\n]*Function not implemented|No locks available|cannot be locked",
+        "a file system has no locks (Lustre without `-o flock`, NFS without lockd)",
+        "set XDG_CACHE_HOME and --out to folders on another one",
+    ),
+    Known(
+        r"certificate is not yet valid|certificate has expired|CERTIFICATE_VERIFY_FAILED",
+        "a server's certificate is not accepted: this machine's clock is wrong, or a proxy signs with an authority of its own",
+        "`date` tells the clock; `pip config set global.cert FILE` names the authority",
+    ),
+    Known(
+        r"docker-credential-\S+ not installed",
+        "Docker's settings name a credential store whose program is not here",
+        'take "credsStore" and "credHelpers" out of ~/.docker/config.json',
+    ),
+    Known(
+        r"Too many open files|EMFILE",
+        "the limit of open files of a process is too low",
+        "`ulimit -n` tells and raises it",
     ),
     Known(
         r"cannot allocate memory in static TLS block",
@@ -261,7 +293,7 @@ KNOWN = (
         "a larger shared memory for the container",
     ),
     Known(
-        r"SIGBUS",
+        r"SIGBUS|Bus error",
         "memory that was promised was not there: most often /dev/shm is too small, or a disk is full",
         "a larger shared memory for the container; `df`",
     ),
@@ -314,6 +346,9 @@ _OF_KIND = {
 }
 
 
+# The last lines of a log that are looked through for a reason: pip's refusal of a file has one for each digest of its pin, and pins of the
+# locks have up to 172; below it stands the traceback of whoever called pip.
+MOST_LINES = 300
 _OTHER_FILE = re.compile(r"DO NOT MATCH THE HASHES.*?([A-Za-z0-9][A-Za-z0-9._-]*)==(\S+) from ", re.DOTALL)
 
 

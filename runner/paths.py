@@ -16,7 +16,7 @@ BENCH = PROJECT / "bench"
 
 _NAME = "dlbench"
 
-CACHE_FIX = "set XDG_CACHE_HOME to a folder that you may write, with room"
+CACHE_FIX = "set XDG_CACHE_HOME to a folder that you may write, on a disk with room, locks and no noexec"
 
 
 def own_command() -> str:
@@ -59,6 +59,12 @@ def data_folder() -> Path:
     from platformdirs import user_data_path
 
     return _of_user("XDG_DATA_HOME", user_data_path)
+
+
+def nearest(folder: Path) -> Path:
+    """A folder, or before it is made its nearest parent that is there: it may be a file, or a folder that this user may not look into."""
+    folder = folder.absolute()
+    return next(parent for parent in (folder, *folder.parents) if os.path.lexists(parent))
 
 
 def find_program(name: str) -> str | None:

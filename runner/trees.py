@@ -2,13 +2,15 @@
 
 A cell may leave any tree: ten thousand folders deep, a million names, names of any bytes, links, folders without rights. Python's own
 os.walk and shutil.rmtree call themselves for each folder below, and end with RecursionError in a deep one. Here one folder is open at a
-time, no link is followed, no other file system is entered, and names and time have a limit. Standard library only: the keeper of a cell
+time, no link is followed, no mount is entered, and names and time have a limit. Standard library only: the keeper of a cell
 loads this file by its path.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import stat
 import sys
 import time
@@ -24,6 +26,9 @@ MOST_SECONDS = 60.0
 _BLOCK_BYTES = 4096
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+# Of umount2(2): also where a file is still open, and not where a link points to.
+_DETACH, _NO_LINK = 2, 8
 
 # The paths that could not be removed: each is told once.
 _told: set[str] = set()
@@ -49,6 +54,22 @@ class _Entry(NamedTuple):
     after: bool
 
 
+def mount_points(mountinfo: Path = Path("/proc/self/mountinfo")) -> Iterator[Path]:
+    """The mount points of file systems (proc(5)): the fifth field, in which a space is \\040."""
+    for line in mountinfo.read_bytes().splitlines():
+        escaped = line.split(b" ")[4]
+        yield Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), escaped)))
+
+
+def _mounts(folder: Path) -> set[str]:
+    """The mount points in a folder, or on it. A part of the same disk may be mounted there: device numbers do not show that."""
+    with contextlib.suppress(OSError):
+        # The target of a link is not in it.
+        own = Path(os.path.realpath(folder.parent)) / folder.name
+        return {str(point) for point in mount_points() if point.is_relative_to(own)}
+    return set()
+
+
 class _Walk:
     """Goes through a tree with one descriptor.
 
@@ -65,6 +86,7 @@ class _Walk:
         self._left = names
         self._end = time.monotonic() + seconds
         self._enter = enter
+        self._mounts = _mounts(folder)
 
     def __iter__(self) -> Iterator[_Entry]:
         try:
@@ -141,7 +163,11 @@ class _Walk:
         if not stat.S_ISDIR(status.st_mode):
             return None
         try:
-            return self._open(name, at, status)
+            opened = self._open(name, at, status)
+            if self._mounts and os.readlink(f"/proc/self/fd/{opened}") in self._mounts:  # noqa: PTH115 - of any bytes
+                os.close(opened)
+                return None
+            return opened
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -203,6 +229,18 @@ def disarm(folder: Path) -> bool:
     return not walk.cut
 
 
+def detach(folder: Path) -> None:
+    """Take away the mounts that a cell without walls has made in its folder, as far as that is allowed."""
+    # Of several on one point only the last one goes.
+    while points := sorted(_mounts(folder), reverse=True):
+        import ctypes  # hardly ever needed, and each command loads this file
+
+        umount = ctypes.CDLL(None).umount2
+        faults = [umount(os.fsencode(point), _DETACH | _NO_LINK) for point in points]
+        if all(faults):
+            return
+
+
 def remove(folder: Path) -> str | None:
     """Remove a folder with all that is in it, or a file. Never raises: why it is still there is told once, and returned."""
     end = time.monotonic() + MOST_SECONDS
@@ -219,7 +257,13 @@ def remove(folder: Path) -> str | None:
                 except OSError as error:
                     walk.note(error)
         try:
-            (os.rmdir if stat.S_ISDIR(os.lstat(folder).st_mode) else os.unlink)(folder)
+            status = os.lstat(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            return _tell(f"{os.fspath(folder)!a} could not be removed ({error.strerror}); remove it by hand")
+        try:
+            (os.rmdir if stat.S_ISDIR(status.st_mode) else os.unlink)(folder)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -61,6 +62,7 @@ def admit(parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], 
         device_proof=gpu_users.proof(parcel.uuids, parcel.proved, parcel.unproved),
         version_proof=versions.proof(host.image, recorder.environment),
         foreign_processes=list(parcel.foreign) if parcel.uuids else None,
+        isolation_json=parcel.isolation and json.dumps(parcel.isolation, separators=(",", ":")),
         hint=_hint(parcel, kind, reason),
         **telemetry_summary.summary(rows, samples, parcel.row_seconds),
     )

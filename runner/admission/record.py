@@ -7,6 +7,7 @@ that does not fit fails the cell; the rows before it are kept.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bench import rules
 from bench.protocol import EVENTS, MAX_LINE_BYTES, ProtocolError
 from runner.admission.event_lines import event_of
+from runner.known_messages import DEVICE_TAKEN
 from runner.machine.devices import same_gpus
 from runner.results import parity
 from runner.results.parcel import MAX_EVENTS, MAX_TOTAL_BYTES, MOST_METRICS
@@ -187,7 +189,9 @@ class Recorder:
         elif kind == "sample" and event["stage"] == "first":
             self.row["first_step_seconds"] = event["seconds"]
         elif kind == "error":
-            self.error = event
+            # A framework does not tell it from an error of the cell. The next one may have the GPU.
+            taken = re.search(DEVICE_TAKEN, str(event["message"]))
+            self.error = event | {"kind": "no-device"} if taken else event
         elif kind == "end":
             self.end = event
 

@@ -1,44 +1,19 @@
-"""Doctor's checks of what a build needs: disk space, base images, the package index."""
+"""Doctor's checks of what a build needs: base images and the package index."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
-from runner.errors import EngineError
-
-# An image with CUDA is some 4 GB to fetch and twice that when it is unpacked.
-_ROOM_BYTES = 15 * 10**9
+from runner.errors import EngineError, UserError
 
 _TIMEOUT_SECONDS = 10.0
-
-
-def disk(scene: Scene) -> Iterator[Check]:
-    """Room where images, environments and results go."""
-    places = {"images": str(scene.info.get("DockerRootDir") or ""), "this folder": str(Path.cwd())}
-    for what, folder in places.items():
-        if not folder or not Path(folder).exists():
-            continue
-        free = shutil.disk_usage(folder).free
-        saw = f"{free / 1e9:.0f} GB free for {what} ({folder})"
-        if free < _ROOM_BYTES:
-            yield Check(
-                "disk",
-                WARN,
-                saw,
-                "a CUDA image takes some 12 GB while it is made",
-                "`docker system df`, `docker image prune`",
-            )
-        else:
-            yield Check("disk", OK, saw)
 
 
 def base_image(scene: Scene) -> Iterator[Check]:
@@ -132,7 +107,10 @@ def _is_anything_installed() -> bool:
     from runner.engines.process import venv
     from runner.engines.process.host import HostEngine
 
-    return venv.is_any_made() or HostEngine().unavailable() is None
+    # Without a home there is no cache; another check says so.
+    with contextlib.suppress(UserError):
+        return venv.is_any_made() or HostEngine().unavailable() is None
+    return False
 
 
 def _pip(*words: str) -> subprocess.CompletedProcess[str] | None:

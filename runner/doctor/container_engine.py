@@ -1,6 +1,6 @@
 """Doctor's checks of the engine and of what gives its containers GPUs.
 
-The last one starts a container with every GPU and asks nvidia-smi in it what it sees: that an engine accepts a request proves nothing.
+The last one starts containers as cells get them, and asks nvidia-smi and CUDA in them: that an engine accepts a request proves nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 
 from runner import known_messages
 from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
+from runner.engines import choose
 from runner.engines.docker import cdi as names
-from runner.engines.docker.container import device_groups
+from runner.engines.docker import gpu_trial as trial
 from runner.errors import EngineError
-from runner.images.docker_client import DockerError, asking
+from runner.images.docker_client import DockerError
 from runner.machine.devices import same_gpus
 
 _HOOK = "nvidia-container-runtime-hook"
@@ -37,9 +38,13 @@ def engine(scene: Scene) -> Iterator[Check]:
         fix = "for containers, install Docker and start it"
         yield Check("engine", WARN, str(scene.why_no_engine), means, fix)
         return
-    yield Check(
-        "engine", OK, f"Docker Engine {scene.info.get('ServerVersion')}, cgroups {scene.info.get('CgroupVersion', '?')}"
-    )
+    yield Check("engine", OK, f"{scene.engine}, cgroups {scene.info.get('CgroupVersion', '?')}")
+
+
+def cells(scene: Scene) -> Iterator[Check]:
+    """The engine that `--engine auto` takes here, and what it guarantees of a cell."""
+    chosen, why = choose("auto", gpus=bool(scene.gpus))
+    yield Check("cells", OK, f"{why}; {chosen.guarantees()}")
 
 
 def toolkit(scene: Scene) -> Iterator[Check]:
@@ -138,7 +143,7 @@ def cgroups(scene: Scene) -> Iterator[Check]:
 
 
 def container(scene: Scene) -> Iterator[Check]:
-    """Start a container with every GPU, and compare what nvidia-smi in it sees."""
+    """Start containers as cells get them: what nvidia-smi sees with every GPU, and what CUDA opens."""
     if scene.client is None or not scene.gpus:
         why = "there is no engine" if scene.client is None else "there is no GPU"
         yield Check("container", SKIPPED, f"not started: {why}")
@@ -155,22 +160,50 @@ def container(scene: Scene) -> Iterator[Check]:
         return
     uuids = [gpu.uuid for gpu in scene.gpus]
     try:
-        printed = _nvidia_smi(scene, uuids)
+        printed = trial.output(scene.client, scene.info, scene.image, uuids, ("nvidia-smi", "-L"))
+        listed = re.findall(r"UUID: ((?:GPU|MIG)-[0-9a-fA-F-]+)", printed)
+        inside = [uuid for uuid in listed if not _is_parent(uuid, scene)]
+        if same_gpus(inside, uuids):
+            yield _opened(scene, inside)
+        elif inside:
+            means = "a cell would measure another GPU than its row says; every GPU cell will fail"
+            fix = (
+                "`nvidia-ctk cdi list` and /etc/nvidia-container-runtime/config.toml; make the CDI specification again"
+            )
+            saw = f"a container was given {', '.join(uuids)} and sees {', '.join(inside)}"
+            yield Check("container", FAIL, saw, means, fix)
+        else:
+            yield _explained(printed)
     except EngineError as error:
         yield _explained(error.said if isinstance(error, DockerError) else str(error))
-        return
-    listed = re.findall(r"UUID: ((?:GPU|MIG)-[0-9a-fA-F-]+)", printed)
-    inside = [uuid for uuid in listed if not _is_parent(uuid, scene)]
-    if same_gpus(inside, uuids):
-        yield Check("container", OK, f"a container sees {', '.join(inside)}: just what it was given")
-    elif inside:
-        means = "a cell would measure another GPU than its row says; every GPU cell will fail"
-        fix = "`nvidia-ctk cdi list` and /etc/nvidia-container-runtime/config.toml; make the CDI specification again"
-        yield Check(
-            "container", FAIL, f"a container was given {', '.join(uuids)} and sees {', '.join(inside)}", means, fix
-        )
-    else:
-        yield _explained(printed)
+
+
+def _opened(scene: Scene, inside: Sequence[str]) -> Check:
+    """CUDA in a container: nvidia-smi answers also where CUDA opens nothing. Raises EngineError."""
+    assert scene.client is not None
+    assert scene.image is not None
+    whole = [gpu.uuid for gpu in scene.gpus if gpu.instance is None]
+    # CUDA shows a process one instance of a cut GPU, so each has a container of its own, as its cells have.
+    through: list[str] = []
+    for uuids in filter(None, [whole, *([gpu.uuid] for gpu in scene.gpus if gpu.instance is not None)]):
+        seen = trial.cuda(scene.client, scene.info, scene.image, uuids)
+        if seen is None:
+            means = "whether CUDA opens them in a container is not known"
+            saw = f"a container sees {', '.join(inside)}; the image has no bench to ask CUDA with"
+            return Check("container", WARN, saw, means, "name an image of this project with --image")
+        if seen.reason or not same_gpus(seen.uuids, uuids):
+            said, _, fix = seen.reason.partition("; ")
+            opens = f"CUDA opens {', '.join(seen.uuids) or 'none of them'}" + (said and f" ({said})")
+            saw = f"a container sees {', '.join(uuids)} through {seen.through}, and {opens}"
+            fix = (
+                fix
+                or "`nvidia-ctk cdi generate` after `modprobe nvidia_uvm`, so that /dev/nvidia-uvm is in the specification"
+            )
+            return Check("container", FAIL, saw, "every GPU cell in a container will fail", fix)
+        through.append(seen.through)
+    way = " and ".join(dict.fromkeys(through))
+    saw = f"a container with a cell's limits sees {', '.join(inside)}: just what it was given, through {way}; CUDA opens them"
+    return Check("container", OK, saw)
 
 
 def _is_parent(uuid: str, scene: Scene) -> bool:
@@ -184,27 +217,3 @@ def _explained(said: str) -> Check:
     means = message.means if message else "GPU cells cannot run in containers here"
     fix = message.fix if message else "the message is the engine's; its log (`journalctl -u docker`) may say more"
     return Check("container", FAIL, said or "nvidia-smi printed nothing", means, fix)
-
-
-def _nvidia_smi(scene: Scene, uuids: Sequence[str]) -> str:
-    """The output of `nvidia-smi -L` in a container with these GPUs, requested as cells request them. Raises EngineError."""
-    assert scene.client is not None
-    with asking():
-        container = scene.client.containers.create(
-            scene.image,
-            entrypoint=["nvidia-smi"],
-            command=["-L"],
-            device_requests=[names.device_request(uuids, names.devices(scene.info))],
-            group_add=device_groups(scene.info),
-            environment={"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"},
-            network_mode="none",
-            read_only=True,
-            cap_drop=["ALL"],
-        )
-        # A container that cannot be started stays, and `run` of docker-py leaves it.
-        try:
-            container.start()
-            container.wait()
-            return bytes(container.logs()).decode("utf-8", "replace")
-        finally:
-            container.remove(force=True)

@@ -33,7 +33,7 @@ def driver(scene: Scene) -> Iterator[Check]:
             else "install NVIDIA's driver, or load it: `modprobe nvidia`"
         )
         nothing = not scene.module and "no NVIDIA driver" in scene.why_no_gpu
-        said = scene.why_no_gpu.removesuffix("; `runner doctor` says more")
+        said = scene.why_no_gpu.removesuffix("; `runner doctor` says more").removesuffix("; restart the machine")
         yield Check("driver", WARN if nothing else FAIL, said + loaded, means, fix)
         return
     versions = {gpu.driver for gpu in scene.gpus}

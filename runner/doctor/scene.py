@@ -15,7 +15,7 @@ from runner.machine.detect import detect_cpu, detect_gpus
 from runner.machine.devices import Gpu
 from runner.machine.visible import limits
 
-OK, WARN, FAIL, SKIPPED = "ok", "warn", "fail", "skipped"
+OK, WARN, FAIL, SKIPPED, OPEN = "ok", "warn", "fail", "skipped", "open"
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Check:
     """The result of one check."""
 
     name: str
-    status: str  # ok | warn | fail | skipped
+    status: str  # ok | warn | fail | skipped; open: it could not be told
     saw: str
     means: str = ""
     fix: str = ""
@@ -51,22 +51,29 @@ class Scene:
     limits: tuple[str, ...] = ()
     # The clocks that a killed runner left locked, and what became of them.
     clocks: tuple[str, ...] = ()
+    # The folder of the results.
+    out: Path = Path("results")
+    # The engine's own name and version.
+    engine: str = ""
 
 
 @contextlib.contextmanager
-def gather(base_image: str | None, image: str | None) -> Iterator[Scene]:
+def gather(base_image: str | None, image: str | None, out: Path) -> Iterator[Scene]:
     """The facts of this machine: its driver, its GPUs, its engine."""
     from runner.engines.base import EngineError
     from runner.engines.docker.engine import DockerEngine
+    from runner.engines.docker.read_back import engine_name
     from runner.images.docker_client import asking, connect
 
     gpus, refused, why = detect_gpus(detect_cpu().cpus)
-    client, info, no_engine = None, {}, DockerEngine().unavailable()
+    docker = DockerEngine()
+    client, info, engine, no_engine = None, {}, "", docker.unavailable()
     try:
         if no_engine is None:
             client = connect()
             with asking():
                 info = dict(client.info())
+            engine = engine_name(docker.version)
     except EngineError as error:
         no_engine = str(error)
     try:
@@ -86,6 +93,8 @@ def gather(base_image: str | None, image: str | None) -> Iterator[Scene]:
             hidden,
             visible,
             clocks=tuple(clocks.undo()) if gpus else (),
+            out=out,
+            engine=engine,
         )
     finally:
         if client is not None:

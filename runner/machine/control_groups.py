@@ -23,13 +23,15 @@ class GroupLimits:
 
     cpus: float | None  # seconds of CPU time for each second
     memory_bytes: int | None
+    free_processes: int | None = None  # threads and processes that may still begin
 
 
 def limits(root: Path = _ROOT, own: Path = _SELF) -> GroupLimits:
     """The limits of this process."""
     quotas = [quota for folder in _folders(root, own, "cpu") if (quota := _quota(folder)) is not None]
     memory = [limit for folder in _folders(root, own, "memory") if (limit := _memory(folder)) is not None]
-    return GroupLimits(min(quotas, default=None), min(memory, default=None))
+    free = [left for folder in _folders(root, own, "pids") if (left := _free_processes(folder)) is not None]
+    return GroupLimits(min(quotas, default=None), min(memory, default=None), min(free, default=None))
 
 
 def path_of(controller: str, root: Path = _ROOT, own: Path = _SELF) -> Path | None:
@@ -63,6 +65,13 @@ def _memory(folder: Path) -> int | None:
     for name in ("memory.max", "memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
             return limit if 0 < (limit := int((folder / name).read_text())) < _UNLIMITED else None
+    return None
+
+
+def _free_processes(folder: Path) -> int | None:
+    """Threads and processes that may still begin in a group; None without a limit."""
+    with contextlib.suppress(OSError, ValueError):
+        return max(0, int((folder / "pids.max").read_text()) - int((folder / "pids.current").read_text()))
     return None
 
 

@@ -37,6 +37,8 @@ def detect(names: str, share: bool = False) -> Machine:
     if names == "none":
         return Machine(cpu, (), "GPUs were excluded by --gpus none", (), tuple(quota))
     gpus, refused, why = detect_gpus(cpu.cpus)
+    # Another driver's error may be of a machine that has a driver and no GPU.
+    to_mend = not gpus and (any(not refusal.hidden for refusal in refused) or nvml.MISMATCH in (why or ""))
     limit = None
     if names != "all":
         broken = "; ".join(refusal.reason for refusal in refused)
@@ -50,7 +52,7 @@ def detect(names: str, share: bool = False) -> Machine:
     if not gpus and why is None:
         why = "; ".join(refusal.reason for refusal in refused)
     notes = [limit] if limit and gpus else []
-    return Machine(cpu, gpus, why, refused, (*quota, *notes, *unknown_users(gpus)))
+    return Machine(cpu, gpus, why, refused, (*quota, *notes, *unknown_users(gpus)), to_mend)
 
 
 def choose_gpus(gpus: Sequence[Gpu], names: Sequence[str], why: str | None = None) -> tuple[Gpu, ...]:

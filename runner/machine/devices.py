@@ -114,6 +114,8 @@ class Machine:
     refused: tuple[Refused, ...] = ()
     # Sentences about the GPUs that are used.
     notes: tuple[str, ...] = ()
+    # True if there are GPUs and each is in a state that a person has to fix: measuring the CPU would not be what was wanted.
+    broken: bool = False
 
     @property
     def kernel(self) -> str:

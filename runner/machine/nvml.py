@@ -37,6 +37,8 @@ _NEARNESS = {0: 5, 10: 4, 20: 3, 30: 2, 40: 1, 50: 0}
 
 # NVML's compute modes: who may compute on a GPU.
 EXCLUSIVE, PROHIBITED = "exclusive process", "prohibited"
+# NVML's words where the kernel's driver is of another version than the library: after an update, until the machine is restarted.
+MISMATCH = "version mismatch"
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: PROHIBITED, 3: EXCLUSIVE}
 
 Answer = TypeVar("Answer")
@@ -58,7 +60,8 @@ def session() -> Iterator[Any]:
     except nvml.NVMLError_LibraryNotFound:
         raise NvmlError("there is no NVIDIA driver on this machine") from None
     except nvml.NVMLError as error:
-        raise NvmlError(f"the NVIDIA driver does not answer ({error}); `runner doctor` says more") from None
+        remedy = "restart the machine" if MISMATCH in str(error) else "`runner doctor` says more"
+        raise NvmlError(f"the NVIDIA driver does not answer ({error}); {remedy}") from None
     try:
         yield nvml
     finally:

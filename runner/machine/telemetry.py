@@ -37,8 +37,14 @@ class Recording:
     """
 
     def __init__(
-        self, boards: Sequence[str], running: Observed, cpus: Sequence[int], uuids: Sequence[str] = ()
+        self,
+        boards: Sequence[str],
+        running: Observed,
+        cpus: Sequence[int],
+        uuids: Sequence[str] = (),
+        unix_at_zero: float = 0.0,
     ) -> None:
+        """`unix_at_zero`: as the Monitor has it."""
         self.boards = tuple(boards)
         self.users = GpuUsers(uuids, running.pid)
         self.uuids = tuple(uuids)  # of the GPUs, or of the MIG instances on the boards, in their order
@@ -48,12 +54,11 @@ class Recording:
         self.fault: str | None = None  # what went wrong in us while sampling: rows are missing
         self.step = 1 / HERTZ  # seconds between the rows of a device
         self._last: dict[str, Row] = {}  # of each device
-        # The wall clock at time.monotonic()'s zero, as it was when the cell began: a clock that is set meanwhile moves no row.
-        self._unix_at_zero = time.time() - time.monotonic()
+        self._unix_at_zero = unix_at_zero
         self._process = ProcessSampler(running.pid, CpuClock(cpus))
 
     def now(self) -> float:
-        """The time of a row: seconds of the wall clock as it was set when the cell began."""
+        """The time of a row: seconds of the wall clock as it was set when the runner began."""
         return self._unix_at_zero + time.monotonic()
 
     def sample_cpu(self, now: float, joules: float | None) -> None:
@@ -99,6 +104,9 @@ class Monitor:
         self._changed = threading.Condition()
         self._closing = False
         self._packages = PackageEnergy()
+        # The wall clock at time.monotonic()'s zero. One for all cells: a clock that is set meanwhile moves no row, and no cell in front of
+        # those before it or beside them.
+        self._unix_at_zero = time.time() - time.monotonic()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def __enter__(self) -> Monitor:
@@ -118,7 +126,7 @@ class Monitor:
 
         `uuids` are what the cell was given of the GPUs: they themselves, or MIG instances of them, in the same order.
         """
-        recording = Recording(boards, running, cpus, uuids)
+        recording = Recording(boards, running, cpus, uuids, self._unix_at_zero)
         with self._changed:
             self._recordings.append(recording)
             self._changed.notify_all()

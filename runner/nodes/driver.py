@@ -16,11 +16,11 @@ from runner.admission.admit import image_of, store_parcel
 from runner.admission.judges import HostFacts
 from runner.machine import lease
 from runner.machine.devices import Machine
-from runner.nodes import outcome
+from runner.nodes import outcome, spool
 from runner.nodes.fleet import LOOK_SECONDS, Fleet, Member
 from runner.nodes.fleet_plan import FleetProspect
 from runner.nodes.link import Heard
-from runner.nodes.tracker import OFFERED_SECONDS, Tracker, Verdict
+from runner.nodes.tracker import MOST_TRIES, OFFERED_SECONDS, Tracker, Verdict
 from runner.nodes.transports.transport import NodesError
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import FrameError
@@ -29,7 +29,7 @@ from runner.results.parcel import ENDING, MOST_REASON, Parcel, ParcelError, deco
 from runner.results.store import RunStore, write_bytes
 from runner.run import progress, summary
 from runner.run.dispatch import Job, places
-from runner.run.execution import clear_up, interruptible, planned_code
+from runner.run.execution import clear_up, interruptible, limits_of, planned_code
 from runner.run.progress import say
 from runner.run.schedule import Observer, Outcome
 from runner.text import plural
@@ -39,6 +39,10 @@ _TICK_SECONDS = 0.5
 
 # A node that could not be reached is tried again, and the transport is asked for further ones, this often.
 _AGAIN_SECONDS = 30.0
+
+# An agent ends each cell at its limit, and begins it again where its engine went down. A cell that a node still claims to run this long
+# after as many limits as a job has tries is none.
+_HELD_SECONDS = 1800.0
 
 # Seconds for the agents' end and the report before nodes are taken away, but not more than this part of the time.
 _END_SECONDS = 60.0
@@ -75,6 +79,8 @@ def execute(
         observer = stack.enter_context(progress.observer(prospect, jobs, ends_at))
         driver = Driver(prospect, run, jobs, observer, ends_at)
         interrupted = driver.run_all()
+        if not prospect.jobs_left(run):
+            spool.remove(run.run_id)
     driver.write_facts()
     for line in driver.last_words():
         say(line)
@@ -276,7 +282,20 @@ class Driver:
         if now >= self._again_at:
             self._again_at = now + _AGAIN_SECONDS
             self._call_again()
+            self._cut_off_who_hold(now)
         self._fail_what_no_image_serves()
+
+    def _cut_off_who_hold(self, now: float) -> None:
+        """A node that lives and never ends a cell would hold the run for good."""
+        limits = limits_of(self._prospect.options)
+        longest = MOST_TRIES * (limits.whole + limits.compiling) + _HELD_SECONDS
+        for name, attempt in self._tracker.held(now - longest).items():
+            assignment = self._tracker.assignment(attempt)
+            assert assignment is not None
+            label = assignment.job.cell.label
+            self._cut_off(
+                name, f"it says neither that {label} ended nor that it failed, {longest / 60:.0f} min after it began"
+            )
 
     def _call_again(self) -> None:
         """Try the nodes that could not be reached, and those that have come since."""

@@ -16,9 +16,9 @@ from runner.nodes.transports.choose import nodes_of
 from runner.nodes.transports.transport import NodesError
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan, Skip
-from runner.run.begin import Prospect
 from runner.run.dispatch import Job, run_alone
 from runner.run.options import Options
+from runner.run.prospect import Prospect
 from runner.text import plural
 
 

@@ -30,10 +30,10 @@ from runner.results import parcel as parcels
 from runner.results import store
 from runner.results.parcel import Parcel
 from runner.run import begin
-from runner.run.begin import Prospect
 from runner.run.dispatch import Job, Place, places
-from runner.run.execution import attempt_context, interruptible
+from runner.run.execution import attempt_context, interruptible, open_gpus
 from runner.run.options import Options, stored_options
+from runner.run.prospect import Prospect
 from runner.run.schedule import CellRunner, Outcome
 from runner.text import in_a_line
 
@@ -159,6 +159,8 @@ class Agent:
         with contextlib.ExitStack() as stack:
             leased = [] if order.leased else prospect.leased(prospect.jobs)
             stack.enter_context(lease.hold(leased, order.run, self._say, prospect.options.wait))
+            boards = prospect.boards(prospect.jobs)
+            open_gpus(prospect.engine.name, prospect.machine.gpus if boards else (), order.run)
             self._spool = Spool(order.run, self._node)
             stack.callback(self._spool.close)
             monitor = stack.enter_context(telemetry.Monitor())

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from runner import trees
 from runner.engines.ownership import is_dead, owner_of
 from runner.errors import UserError
-from runner.nodes.wire.messages import AttemptId
+from runner.nodes.wire.messages import AttemptId, RunId
 from runner.paths import cache_folder
 from runner.results.parcel import ENDING, MOST_BYTES, ParcelError, decode
 from runner.results.store import read_bytes, write_bytes
@@ -25,6 +25,20 @@ _KEPT_SECONDS = 30 * 86400.0
 
 _RUNNING = "running-"
 _IS_ATTEMPT: TypeAdapter[str] = TypeAdapter(AttemptId)
+_IS_RUN: TypeAdapter[str] = TypeAdapter(RunId)
+
+
+def remove(run: str) -> None:
+    """Remove what the agents of this machine left of a run that is complete: no further agent of it comes that would do so.
+
+    The id may be a stranger's. One that would lead out of the spool's folder has nothing there.
+    """
+    with contextlib.suppress(ValidationError):
+        trees.remove(_top() / _IS_RUN.validate_python(run))
+
+
+def _top() -> Path:
+    return cache_folder() / "spool"
 
 
 class Spool:
@@ -32,7 +46,7 @@ class Spool:
 
     def __init__(self, run: str, node: str, top: Path | None = None) -> None:
         """Raises UserError where it cannot be written to."""
-        top = top or cache_folder() / "spool"
+        top = top or _top()
         self.folder = top / run / quote(node, safe="@")
         try:
             self._remove_old(top)

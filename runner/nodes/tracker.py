@@ -115,6 +115,8 @@ class Tracker:
         self._issued: dict[str, Assignment] = {}
         # Attempts of this driver whose result came, and attempts that ended with their agent, before a result came.
         self._came: set[str] = set()
+        # Live attempts of this driver, and when they were begun.
+        self._since: dict[str, float] = {}
         self._cut: set[str] = set()
         self._done: set[Job] = set()
         self._tries: dict[Job, int] = {}
@@ -163,6 +165,7 @@ class Tracker:
             for node in self._nodes.values():
                 node.heard += now - self._checked
                 node.came += now - self._checked
+            self._since = {attempt: since + now - self._checked for attempt, since in self._since.items()}
         self._checked = now
         silent, lost = [], []
         for node in self._nodes.values():
@@ -181,6 +184,10 @@ class Tracker:
             if node.offered and now - node.came > OFFERED_SECONDS
         }
 
+    def held(self, before: float) -> dict[str, str]:
+        """The nodes on which an attempt runs that was begun before this time, and one such attempt of each."""
+        return {self._issued[attempt].node: attempt for attempt, since in self._since.items() if since < before}
+
     def incident(self, name: str, ended: bool) -> Incident:
         """A node is lost, or its agent has ended (`ended`): its attempts do not count any more, and its jobs go to others."""
         node = self._nodes.get(name)
@@ -192,6 +199,7 @@ class Tracker:
         for assignment in attempts:
             job = assignment.job
             del self._live[job]
+            self._since.pop(assignment.attempt, None)
             if ended:
                 self._cut.add(assignment.attempt)
             lost_with = self._lost_with.setdefault(job, [])
@@ -247,6 +255,7 @@ class Tracker:
                 attempt = f"{job.cell.id}.r{job.repeat}.{self._nonce}-{self._count}"
                 assignment = self._issued[attempt] = self._live[job] = Assignment(attempt, job, node.name, places)
                 node.running[kind].add(attempt)
+                self._since[attempt] = now
                 self._tries[job] = self._tries.get(job, 0) + 1
                 return assignment
             if node.running[kind] or node.waiting[kind]:
@@ -309,6 +318,7 @@ class Tracker:
             node.offered.discard(attempt)
             node.came = node.heard
         del self._live[job]
+        self._since.pop(attempt, None)
         if assignment.places:
             node.dispatchers[job.cell.device_kind].ended(job)
             self._unload(job.cell, node)

@@ -11,24 +11,29 @@ from runner.catalog.names import FIRST_FRAMEWORKS, ROSETTA
 from runner.plan.plan import Cell
 
 
-def tiers(cells: Sequence[Cell], images: Mapping[str, Image]) -> list[list[Cell]]:
+def tiers(cells: Sequence[Cell], images: Mapping[str, Image], contending: bool = False) -> list[list[Cell]]:
     """The cells in groups, the most telling group first. Each cell is in one group.
 
+    `contending`: the modes of a framework are planned to find its fastest, so each of them is as usual as the others.
+
     GPU cells come before CPU cells. Of each kind of device: the newest image of the frameworks that most people use, with the workloads of
-    the Rosetta stone; the same of the other frameworks; the other cells of these images; the cells of older images.
+    the Rosetta stone; the same at the other precisions; the same of the other frameworks; the other cells of these images; the cells of
+    older images.
     In a group the frameworks that most people use come first.
     """
     newest = _newest(cells, images)
     # In the order in which the request gave them.
-    usual = {name: getattr(cells[0], name) for name in ("precision", "mode", "devices")} if cells else {}
+    names = ("devices",) if contending else ("mode", "devices")
+    usual = {name: getattr(cells[0], name) for name in names} if cells else {}
     groups: dict[tuple[int, int], list[Cell]] = {}
     for cell in cells:
         is_newest = newest[_family(cell)] == cell.image
         is_usual = all(getattr(cell, name) == value for name, value in usual.items())
-        if is_newest and is_usual and cell.workload in ROSETTA:
-            tier = 0 if cell.framework in FIRST_FRAMEWORKS else 1
+        is_first = cell.framework in FIRST_FRAMEWORKS
+        if is_newest and is_usual and cell.workload in ROSETTA and (is_first or cell.precision == cells[0].precision):
+            tier = int(cell.precision != cells[0].precision) if is_first else 2
         else:
-            tier = 2 if is_newest else 3
+            tier = 3 if is_newest else 4
         groups.setdefault((int(cell.device_kind != "cuda"), tier), []).append(cell)
     return [sorted(groups[key], key=_place) for key in sorted(groups)]
 

@@ -73,6 +73,6 @@ class Cell(Combination):
 
 @dataclass(frozen=True, kw_only=True)
 class Skip(Combination):
-    """A combination that is left out, with the sentence that says why."""
+    """A combination that is skipped, with the sentence that says why."""
 
     reason: str

@@ -13,14 +13,14 @@ from bench import rules
 from runner.catalog.cuda import PTX_DRIVER, precision_reason
 from runner.catalog.frameworks import Framework
 from runner.catalog.images import Image
-from runner.catalog.names import unknown_name
+from runner.catalog.names import ROSETTA, unknown_name
 from runner.catalog.workloads import Workload
 from runner.errors import UserError
 from runner.machine.devices import Gpu, Machine
 from runner.plan.combination import Cell as Cell
 from runner.plan.combination import Combination as Combination
 from runner.plan.combination import Skip as Skip
-from runner.plan.request import Request
+from runner.plan.request import BEST, Request
 from runner.text import visible
 
 
@@ -120,14 +120,25 @@ def _combinations(
         for framework in (frameworks[name] for name in image.frameworks):
             if request.frameworks and framework.name not in request.frameworks:
                 continue
-            modes = sorted(framework.modes, key=_default_first) if request.modes == ("all",) else request.modes
             for workload in workloads.values():
                 if request.workloads and workload.name not in request.workloads:
                     continue
                 for precision in request.precisions or workload.precisions:
-                    for mode in modes:
+                    for mode in _modes(request, framework):
                         for target in targets:
-                            yield image, framework, workload, precision, mode, target
+                            if request.modes != BEST or _contends(framework, workload, mode, target):
+                                yield image, framework, workload, precision, mode, target
+
+
+def _modes(request: Request, framework: Framework) -> Sequence[str]:
+    if request.modes == BEST:
+        return ("default", *framework.contenders)
+    return sorted(framework.modes, key=_default_first) if request.modes == ("all",) else request.modes
+
+
+def _contends(framework: Framework, workload: Workload, mode: str, target: _Target) -> bool:
+    """True if the mode may be the framework's fastest there. Of deep networks the host starts the kernels early enough in any mode."""
+    return mode == "default" or (workload.name in ROSETTA and target.kind in framework.contenders[mode])
 
 
 def _default_first(mode: str) -> tuple[bool, str]:
@@ -146,7 +157,7 @@ def _check_names(
     for option, names, existing in (
         ("--frameworks", request.frameworks, offered),
         ("--workloads", request.workloads, sorted(workloads)),
-        ("--modes", () if request.modes == ("all",) else request.modes, sorted(modes, key=_default_first)),
+        ("--modes", () if request.modes in (BEST, ("all",)) else request.modes, sorted(modes, key=_default_first)),
         ("--precision", request.precisions, sorted(precisions)),
     ):
         if why := unknown_name(option, names, existing):

@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from runner.catalog.names import PresetName, ScalingName, full_name
 
+# Of each framework the modes of which one may be its fastest.
+BEST = ("best",)
+
 
 class Request(BaseModel):
     """The options that a plan depends on. An empty tuple of names means: all that there are.
@@ -23,8 +26,9 @@ class Request(BaseModel):
     workloads: tuple[str, ...] = Field(default=(), description="Names between commas; default: all.")
     precisions: tuple[str, ...] = Field(default=("fp32",), description="Names between commas; default: fp32.")
     modes: tuple[str, ...] = Field(
-        default=("default",),
-        description="How frameworks compile: default, or e.g. default,compile; all: every mode that they declare.",
+        default=BEST,
+        description="How frameworks compile: best (their default, and a mode that may be faster on such a device at the networks of the "
+        "Rosetta stone: the faster one is ranked), default, or e.g. default,compile; all: every mode that they declare.",
     )
     preset: PresetName = Field(default="quick", description="How long each cell is measured.")
     devices: tuple[int, ...] = Field(

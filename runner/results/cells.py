@@ -215,15 +215,23 @@ def stored_cells(
 ) -> list[tuple[StoredCell, list[Row]]]:
     """Every cell of some runs with its rows, in the order of the plans; a row without a plan's entry comes last in its run.
 
-    `cells` are the rows of that table and `samples` the parts of that one by repeat.
+    `cells` are the rows of that table and `samples` the parts of that one by repeat. A GPU that has two names in them, with and without
+    its maker, gets the longer one.
     """
     ran: dict[tuple[str, str], list[Row]] = {}
-    for row in cells:
+    plans = [entry for manifest in manifests for entry in manifest["plan"]]
+    models = {str(row.get("device_model")) for row in (*cells, *plans)}
+
+    def named(row: Row) -> Row:
+        longer = f"NVIDIA {row.get('device_model')}"
+        return {**row, "device_model": longer} if longer in models else row
+
+    for row in map(named, cells):
         if row["status"] != "skipped":
             ran.setdefault((row["run_id"], row["cell_id"]), []).append(row)
     result = []
     for manifest in manifests:
-        plan = {entry["id"]: entry for entry in manifest["plan"]}
+        plan = {entry["id"]: named(entry) for entry in manifest["plan"]}
         ids = list(plan) + [cell for run, cell in ran if run == manifest["run_id"] and cell not in plan]
         for cell_id in ids:
             rows = sorted(ran.get((manifest["run_id"], cell_id), []), key=lambda row: int(row["repeat"]))

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.errors import UserError
+from runner.results.on_disk.isolation import Isolation
 from runner.text import in_a_line
 
 # The version of this layout.
@@ -58,6 +59,7 @@ MOST_FAULT = 2000
 MOST_LOG = 16 * 1024
 _MOST_DEVICES = 64
 _MOST_FOREIGN = 16
+_MOST_LIMITS = 32
 
 # Characters that JSON writes as six. A piece that has one is written as base64, as one that is no UTF-8 is.
 _ACTS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -115,6 +117,8 @@ class Parcel:
     proved: tuple[str, ...] = ()
     unproved: Mapping[str, str] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
+    # The limits that its engine says that its container had (runner.results.on_disk.isolation).
+    isolation: Isolation | None = None
     # Its output, each piece with the time at which it came; None where nobody noted that.
     tape: tuple[tuple[float | None, bytes], ...] = ()
     # The end of its standard error.
@@ -264,6 +268,8 @@ def _header(value: Any) -> dict[str, Any]:
         raise ValueError("its first line is no header")
     if value["parcel"] != VERSION:
         raise ValueError(f"parcel: its version is not {VERSION}, so another release wrote it")
+    # Parcels of this version that were written before the engine was asked lack it.
+    value = {"isolation": None, **value}
     for name in sorted({*_HEADER, *value} - {"parcel"}):
         if name not in value or name not in _HEADER:
             raise ValueError(f"{name[:100]}: {'it is missing' if name in _HEADER else 'there is no such field'}")
@@ -355,11 +361,33 @@ def _reasons(value: Any) -> dict[str, str]:
     return {_TEXT(uuid): _TEXT(reason) for uuid, reason in value.items()}
 
 
+def isolation_field(value: Any) -> Isolation | None:
+    """The limits of a container that a file has. Raises ValueError."""
+    if value is None:
+        return None
+    if not isinstance(value, dict) or set(value) != {"engine", "rootless", "limits"}:
+        raise ValueError("an engine, whether it is rootless, and limits")
+    limits = value["limits"]
+    if not isinstance(limits, dict) or len(limits) > _MOST_LIMITS:
+        raise ValueError(f"{_MOST_LIMITS} limits at most")
+    return {
+        "engine": _TEXT(value["engine"]),
+        "rootless": _yes_or_no(value["rootless"]),
+        "limits": {_TEXT(limit): list(_pair(_limit, _limit)(pair)) for limit, pair in limits.items()},
+    }
+
+
+def _limit(value: Any) -> Any:
+    """A text, a number, yes or no, or null where the engine has nothing under that name."""
+    return _TEXT(value) if isinstance(value, str) else value if type(value) in (bool, type(None)) else _COUNT(value)
+
+
 _TEXT = _text(300)
 _DEVICES = _list(_TEXT, _MOST_DEVICES)
 _CLOCK = _number(-1e6, 1e12)
 _SECONDS = _number(0.0, 1e10)
 _BYTES = _whole(0, 2**63 - 1)
+_COUNT = _whole(-1, 2**63 - 1)
 
 # Field of the header -> its check.
 _HEADER: dict[str, _Check] = {
@@ -387,4 +415,5 @@ _HEADER: dict[str, _Check] = {
     "proved": _DEVICES,
     "unproved": _reasons,
     "foreign": _list(_TEXT, _MOST_FOREIGN),
+    "isolation": isolation_field,
 }

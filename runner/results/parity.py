@@ -41,6 +41,10 @@ QUANTITIES: dict[str, tuple[str, str]] = {
         "items of the evaluation",
         "those that are missing or mixed up; the logits of some, by the trained parameters",
     ),
+    "exact": (
+        "exact parts of steps",
+        "numbers without a gradient, digits, signs: in the check's steps, and in the last ones that training took",
+    ),
 }
 
 # A cell's own bound is printed and read again, so it is the reference's to the last digit. A larger one is another reference's.
@@ -53,8 +57,9 @@ _MOVED = 1.0 - 1e-9
 _DECAY = 0.2
 _LEARNING = 25.0
 _DEVIATIONS = 6.0
-# Bounds of the first step under dropout: the end of the tensor's name -> the bound, in float32 and in mixed precision.
-_FIRST_STEP = {", first step": (1e-5, 0.09), ", at rest": (2.0**-24, 2.0**-24), ", digits": (0.5, 0.5)}
+# Bounds of the first step under dropout: the end of the tensor's name -> the bound, and another one at some precisions.
+_FIRST_STEP = {", first step": 1e-5, ", at rest": 0.5, ", digits": 0.5}
+_FIRST_STEP_IN_HALF = {(", first step", "amp-bf16"): 0.09, (", first step", "amp-fp16"): 0.09 / 8}
 # Of single operations, by precision: that of the operation which adds up the most numbers.
 _OPERATIONS = {"fp64": 1.1e-7, "fp32": 4e-6, "tf32": 2.1e-3, "fp16": 3.2e-2, "bf16": 0.25, "fp8": 1.2e-2}
 
@@ -67,6 +72,9 @@ _OLDER_TENSOR = {
     "all tensors, by one more step": "all tensors, by the last steps",
     "the prediction, by three steps": "the prediction, by training",
 }
+
+# The key of what bench.dropout stores of the share of zeros, and the end of that check's name.
+_ZEROS = "zeros"
 
 # The end of the second name, if a specification accepts two values of a tensor.
 _EITHER = ".biased"
@@ -124,6 +132,9 @@ def bounds(workload: str, precision: str, variant: str, devices: int) -> Bounds:
                 quantity, _, tensor = name.partition("/")
                 if quantity in ("landing", "dropout"):
                     found[quantity, tensor] = _DEVIATIONS * float(stored[name])
+            # The mean and the deviation of a share; an older reference has none.
+            if _ZEROS in stored.files:
+                found[_ZEROS, ""] = _DEVIATIONS * float(stored[_ZEROS][1])
     return found
 
 
@@ -156,12 +167,15 @@ def allowed(row: Mapping[str, Any], cell: Checked, steps: int) -> float | None:
     if quantity in rules.TAKEN:
         taken: Bounds = rules.taken(cell.precision)
         return taken.get((quantity, tensor))
+    if quantity == "exact":
+        end = tensor[tensor.rfind(",") :]
+        return own.get((_ZEROS, "")) if end == f", {_ZEROS}" else rules.EXACT.get(end)
     if quantity == "prediction":
         return own.get((quantity, tensor), own.get(("logits", tensor)))
     if quantity == "landing":
-        for end, in_types in _FIRST_STEP.items():
+        for end, bound in _FIRST_STEP.items():
             if tensor.endswith(end):
-                return in_types[cell.precision in rules.MIXED]
+                return _FIRST_STEP_IN_HALF.get((end, cell.precision), bound)
     return own.get((quantity, tensor))
 
 

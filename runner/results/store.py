@@ -7,11 +7,14 @@ runner.admission.renew makes them, and whoever reads them reads only those that 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +33,8 @@ from runner.results.on_disk.whole import write_bytes as write_bytes
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# The clock of no run says an earlier year: the project began in this one.
+_FIRST_YEAR = 2026
 
 # A repeat takes 150 kB as tables of its own, and a tenth of that in a piece with others.
 _MOST_LATEST = 256
@@ -128,6 +133,28 @@ def _in_one(parts: Sequence[pa.Table]) -> list[pa.Table]:
     return [pa.concat_tables(parts).combine_chunks()] if parts else []
 
 
+def unset_clock(seconds: float) -> str | None:
+    """The date of a clock that was never set, of seconds since 1970: this project began later. None for any other clock, and for 0.
+
+    A board without a battery begins at 1970, or at its firmware's date.
+    """
+    when = datetime.fromtimestamp(seconds, UTC)
+    return f"{when:%Y-%m-%d}" if seconds and when.year < _FIRST_YEAR else None
+
+
+def created(folder: Path) -> float:
+    """When a run was made, by the clock of its machine: seconds since 1970. 0 where its run.json does not say it."""
+    with contextlib.suppress(OSError, ValueError, OverflowError, AttributeError):
+        said = re.search(rb'"created": *"([^"]*)"', read_bytes(folder / "run.json"))
+        return datetime.fromisoformat(said.group(1).decode()).timestamp()  # type: ignore[union-attr]
+    return 0.0
+
+
+def runs_below(out: Path) -> list[Path]:
+    """The folders of the runs that lie directly in a folder, oldest first. Their names say nothing: people rename runs."""
+    return sorted((path.parent for path in out.glob("*/run.json")), key=lambda folder: (created(folder), folder.name))
+
+
 def run_folder(name: str, out: Path) -> Path:
     """The folder of a run that is given by its id below `out`, or by its folder."""
     return out / name if (out / name).is_dir() else Path(name)
@@ -198,3 +225,17 @@ def statuses(folder: Path) -> dict[tuple[str, int], str]:
     """(cell id, repeat) -> status, of every repeat that the tables of a run hold. Raises StoreError."""
     rows = read([folder], "cells").select(["cell_id", "repeat", "status"]).to_pylist()
     return {(row["cell_id"], row["repeat"]): row["status"] for row in rows if row["status"] != "skipped"}
+
+
+# Kinds of errors that say nothing of a cell.
+_OF_THE_MACHINE = ("no-device", "gpu-lost")
+
+
+def without_device(folder: Path) -> set[tuple[str, int]]:
+    """(cell id, repeat) of every repeat that failed since no GPU could be opened, or its GPU was lost; none where the run has no tables
+    yet."""
+    try:
+        rows = read([folder], "cells").select(["cell_id", "repeat", "error_kind"]).to_pylist()
+    except StoreError:
+        return set()
+    return {(row["cell_id"], row["repeat"]) for row in rows if row["error_kind"] in _OF_THE_MACHINE}

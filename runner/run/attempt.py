@@ -7,7 +7,7 @@ import errno
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from runner import trees
 from runner.admission.record import Recorder, other_code, wrong_device
 from runner.engines import cell_cache, jit_cache
 from runner.engines.pulse import Pulse
-from runner.errors import EngineError, EngineGoneError
+from runner.errors import EngineError, EngineGoneError, system_fault
 from runner.machine import telemetry, telemetry_gpu
 from runner.machine.telemetry_cpu import Row
 from runner.results.parcel import (
@@ -191,13 +191,14 @@ class Attempt:
         recorder = Recorder(self._observe)
         self._began = self._heard = time.monotonic()
         words = arguments(job.cell, job.cell.framework in site.profiled, self.slot.quota_threads and self.slot.threads)
-        self._cache = cache = cell_cache.folder_of(site.engine.name, job.cell.image, prepared.digest)
-        self._room = cell_cache.Room.of(cache)
-        self._count_at = self._room.bytes - _COUNT_AFTER_BYTES
-        # A CPU cell compiles nothing there.
-        cached = jit_cache.size(cache) if self.slot.device_kind == "cuda" else None
-        slot = replace(self.slot, seconds=self._most_seconds())
-        running = site.engine.start(prepared, words, slot, site.run.run_id, site.data, cache)
+        with _starting():
+            self._cache = cache = cell_cache.folder_of(site.engine.name, job.cell.image, prepared.digest)
+            self._room = cell_cache.Room.of(cache)
+            self._count_at = self._room.bytes - _COUNT_AFTER_BYTES
+            # A CPU cell compiles nothing there.
+            cached = jit_cache.size(cache) if self.slot.device_kind == "cuda" else None
+            slot = replace(self.slot, seconds=self._most_seconds())
+            running = site.engine.start(prepared, words, slot, site.run.run_id, site.data, cache)
         # The limits are the cell's: an engine that froze meanwhile takes none of its time.
         self._heard = time.monotonic()
         self._stood_still = self._heard - self._began
@@ -256,6 +257,7 @@ class Attempt:
         if full and (ended.code != 0 or not _LIVE):
             # As if the watchdog had looked a moment before.
             self._ended_by = self._ended_by or ("disk", full)
+        trees.detach(cache)
         if full or self._is_full():
             # The next cells need the room. Whatever was there can be made again.
             trees.remove(cache)
@@ -297,6 +299,7 @@ class Attempt:
             proved=tuple(seen["proved"]),
             unproved=seen["reasons"],
             foreign=tuple(recording.users.foreign),
+            isolation=ended.isolation,
             tape=(*self._tape, *([(self._heard, bytes(self._torn))] if self._torn else [])),
             log=ended.log_tail[-MOST_LOG:],
             telemetry=tuple(rows),
@@ -409,6 +412,15 @@ class Attempt:
             with self._lock:
                 self._ended_by = self._ended_by or wrong
         return wrong is not None
+
+
+@contextlib.contextmanager
+def _starting() -> Iterator[None]:
+    """Within the block, an error of the system fails this cell alone: others that run now can fill the disk, or move a folder."""
+    try:
+        yield
+    except OSError as error:
+        raise EngineError(f"the cell could not be started ({system_fault(error)})") from error
 
 
 def _started(recorder: Recorder, began: float, unix_at_zero: float) -> float:

@@ -11,10 +11,12 @@ import secrets
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from packaging.version import Version
 
 from bench import identity
 from runner.catalog import frameworks, workloads
@@ -24,115 +26,16 @@ from runner.engines.base import Engine, Settings
 from runner.machine import detect, lease
 from runner.machine.devices import Machine
 from runner.paths import data_folder
-from runner.plan.breadth import tiers
 from runner.plan.disk import TOO_LARGE, fitting
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan
 from runner.plan.plan import plan as make_plan
 from runner.results import store
-from runner.run import budget, dispatch
-from runner.run.budget import Agenda
-from runner.run.dispatch import Job
+from runner.run import budget
 from runner.run.options import Options, UsageError, stored_options
+from runner.run.prospect import Prospect
 from runner.text import plural, visible
 from runner.version import runner_version
-
-# How often each cell is run where the options do not say it, and by the number of cells where these are few.
-REPEATS = 3
-REPEATS_OF_FEW = {2: 7, 3: 5, 4: 5, 5: 5, 6: 5}
-
-
-@dataclass(frozen=True)
-class Prospect:
-    """The prospect of a run: the plan with all that it was made from."""
-
-    options: Options
-    machine: Machine
-    engine: Engine
-    why_engine: str
-    images: dict[str, Image]
-    plan: Plan
-    durations: Durations
-
-    @property
-    def repeats(self) -> int:
-        """How often each cell is run.
-
-        Three repeats of few cells show the noise of each too badly, and a warm-up of the machine hides a difference of 5 %
-        (docs/statistics.md). A full training lasts too long for more of them.
-        """
-        few = {} if self.options.preset == "full" else REPEATS_OF_FEW
-        return self.options.repeats or few.get(len(self.plan.cells), REPEATS)
-
-    @property
-    def jobs(self) -> list[Job]:
-        """Every repeat of every cell, in shuffled blocks. `Agenda.next_step` says which come first."""
-        return dispatch.blocks(self.plan.cells, self.repeats, self.options.seed)
-
-    def jobs_left(self, run: store.RunStore) -> list[Job]:
-        """The jobs that have not ended in this run: of each cell as many as it lacks, since a repeat may have had another number."""
-        ended = run.finished()
-        lacks = dict.fromkeys(self.plan.cells, self.repeats)
-        of_ids = {cell.id: cell for cell in lacks}
-        for cell_id, _ in ended:
-            if cell_id in of_ids:
-                lacks[of_ids[cell_id]] -= 1
-        left = []
-        # The last ones: a cell whose first repeat is left has not begun.
-        for job in reversed(self.jobs):
-            if job.key not in ended and lacks[job.cell] > 0:
-                lacks[job.cell] -= 1
-                left.append(job)
-        return left[::-1]
-
-    def boards(self, jobs: Sequence[Job]) -> list[str]:
-        """The GPUs that the runner holds for these jobs: none where all of them run on the CPU."""
-        return [gpu.board for gpu in self.machine.gpus] if any(job.cell.device_kind == "cuda" for job in jobs) else []
-
-    def leased(self, jobs: Sequence[Job]) -> list[str]:
-        """The leases of a run: the GPUs, and the CPUs if some of these jobs run on them."""
-        on_cpus = any(job.cell.device_kind == "cpu" for job in jobs)
-        return [*self.boards(jobs), *([lease.CPUS] if on_cpus else [])]
-
-    def lanes(self, jobs: Sequence[Job]) -> int:
-        """How many of these jobs run at a time."""
-        return budget.lanes(jobs, self.machine)
-
-    def expected_seconds(self, jobs: Sequence[Job]) -> float:
-        """A rough length of these jobs on this machine: GPU cells side by side, then the CPU's one after another."""
-        spans = budget.spans_of(jobs, self.machine, self.durations.seconds)
-        return max((span.end for span in spans), default=0.0)
-
-    def expectations(self, jobs: Sequence[Job]) -> dict[str, Any]:
-        """The fields of run.json on lengths: of each cell a repeat, of all of these jobs, and of the cells that have ended."""
-        seconds, guessed = self.durations.seconds, self.durations.guessed
-        cells = self.plan.cells
-        return {
-            "expected": {cell.id: {"seconds": round(seconds(cell), 3), "guessed": guessed(cell)} for cell in cells},
-            "took": self.durations.took(),
-            "left": {"repeats": len(jobs), "seconds": round(self.expected_seconds(jobs), 3)},
-        }
-
-    def agenda(self) -> Agenda:
-        """The facts that the steps of the run depend on."""
-        cells = self.plan.cells
-        costs = {name: self.engine.cost(self.images[name]) for name in dict.fromkeys(cell.image for cell in cells)}
-        return Agenda(self.machine, self.durations, tiers(cells, self.images), costs, self.repeats)
-
-    def facts(self) -> dict[str, Any]:
-        """Facts for run.json beside those of every run."""
-        return {}
-
-    def fetch_bytes(self) -> int:
-        """Bytes to fetch or build before the first cell."""
-        parts: dict[str, int] = {}
-        for name in {cell.image for cell in self.plan.cells}:
-            parts |= self.engine.parts(self.images[name])
-        return sum(parts.values())
-
-    def fetches(self) -> str:
-        """The same in words."""
-        return f"{self.fetch_bytes() / 1e9:.2f} GB"
 
 
 def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
@@ -141,6 +44,12 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
     The engine `auto` depends on what is planned, and with `minutes` on what they hold.
     """
     machine = detect.detect(options.gpus, options.share)
+    if machine.broken:
+        raise UsageError(
+            f"no GPU can be used: {machine.why_no_gpu}; then the same command measures it. --gpus none measures the CPU"
+        )
+    if minutes is not None and "precisions" not in options.model_fields_set:
+        options = options.model_copy(update={"precisions": (*options.precisions, *_tensor_core_precision(machine))})
     # One machine builds its missing images once. Each of a thousand nodes would do it for itself.
     one_machine = options.nodes is None or options.nodes.startswith("local:")
     settings = Settings(options.base_image, options.python, options.images_from, options.build or one_machine)
@@ -170,6 +79,12 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
 
     prospect = _prospect(options, machine, engine, why, earlier, unfit)
     return replace(prospect, plan=fitting(prospect.plan, prospect.images, engine))
+
+
+def _tensor_core_precision(machine: Machine) -> list[str]:
+    """The mixed precision that the machine's GPUs are bought for: bfloat16 came with 8.0, float16 with 7.0. None without such a GPU."""
+    newest = max((Version(gpu.compute_capability) for gpu in machine.gpus), default=Version("0"))
+    return ["amp-bf16"] if newest >= Version("8.0") else ["amp-fp16"] if newest >= Version("7.0") else []
 
 
 def _prospect(
@@ -232,6 +147,8 @@ def start(
     refuse_nothing(prospect)
     code = _code_digests(prospect.plan.cells)
     now = datetime.now(UTC)
+    if date := store.unset_clock(now.timestamp()):
+        print(f"the clock of this machine says {date}: set it, or this run counts as the oldest", file=sys.stderr)
     run = _new_run(options.out, now)
     manifest = manifest_of(run, now.isoformat(timespec="seconds"), prospect.plan, prospect.machine, code)
     # A pod has a host name of its own.
@@ -240,7 +157,8 @@ def start(
         manifest
         | {
             "argv": list(argv),
-            "options": options.model_dump(mode="json"),
+            # Those that the plan was made with: --resume makes it again.
+            "options": prospect.options.model_dump(mode="json"),
             "seed": options.seed,
             "preset": options.preset,
             "repeats": prospect.repeats,
@@ -417,7 +335,7 @@ def _marked(run_id: str, code: Mapping[str, str]) -> str:
 
 def _runs_like(name: str, out: Path) -> str:
     """The newest runs whose ids begin as `name` does, or the newest of all. A clause."""
-    runs = sorted((path.parent.name for path in out.glob("*/run.json")), reverse=True)
+    runs = [folder.name for folder in reversed(store.runs_below(out))]
     if not runs:
         return "it holds none; --out names another folder"
     alike = [run for run in runs if run.startswith(name)]

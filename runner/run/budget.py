@@ -92,6 +92,8 @@ class Agenda:
     repeats: int
     # None: no cell gets a repeat beyond the planned ones.
     unsettled: Unsettled | None = None
+    # The modes of a framework are planned to find its fastest: the others get no repeats before all else has its own.
+    contending: bool = False
 
     def next_step(
         self,
@@ -108,7 +110,10 @@ class Agenda:
         unready = {name for name, cost in self.costs.items() if cost and name not in ready}
         if math.isinf(left) or self._all_fit(waiting, unready, left):
             return self._of_all(waiting, unready)
-        step = self._in_time(waiting, unready, left, done)
+        worth = self._of_fastest_modes(waiting)
+        step = self._in_time(worth, unready, left, done)
+        if step is None and len(worth) < len(waiting):
+            step = self._in_time(waiting, unready, left, done)
         return step if step is None or self._lanes(step.jobs) == 1 else self._filled(step, waiting, unready, done)
 
     def _in_time(
@@ -137,6 +142,16 @@ class Agenda:
             or self._repeats(waiting, unready, left)
             or self._further(of_cells, unready, left, done or {}, decide=False)
         )
+
+    def _of_fastest_modes(self, waiting: Sequence[Job]) -> Sequence[Job]:
+        """Without the repeats of a mode that is slower than another one of its framework, as far as is known."""
+        if not self.contending or self.unsettled is None:
+            return waiting
+        slower: set[Cell] = set()
+        for column in self.unsettled.fastest():
+            fastest: dict[tuple[str, str], Cell] = {}
+            slower |= {cell for cell in column if fastest.setdefault((cell.image, cell.framework), cell) != cell}
+        return [job for job in waiting if job.repeat == 1 or job.cell not in slower]
 
     def _all_fit(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> bool:
         names = {job.cell.image for job in waiting if job.cell.image in unready}
@@ -302,6 +317,8 @@ class Agenda:
         """Repeats of cells that have begun, as many of the same number as fit."""
         place = {cell: at for at, cell in enumerate(cell for group in self.groups for cell in group)}
         begun = {job.cell for job in waiting} - {job.cell for job in waiting if job.repeat == 1}
+        # A cell that takes longer fits at no repeat, of which there may be thousands.
+        begun = {cell for cell in begun if self.durations.seconds(cell) <= left}
         for same in _by_repeat(job for job in waiting if job.cell in begun and job.cell.image not in unready):
             if fits := self._fitting(sorted(same, key=lambda job: place[job.cell]), left):
                 return Step(None, _in_order(waiting, fits))

@@ -23,17 +23,22 @@ from runner.machine import clocks, lease, nvml, telemetry, telemetry_gpu
 from runner.machine.devices import Gpu
 from runner.plan.durations import Preparation
 from runner.plan.plan import Cell
+from runner.results import store
+from runner.results.on_disk.derived import parcel_name
+from runner.results.on_disk.isolation import CONTAINER_ENGINES
 from runner.results.parcel import Parcel
+from runner.results.rows import rows_of
 from runner.results.store import RunStore
 from runner.run import progress, summary
 from runner.run.attempt import AttemptContext, Limits
-from runner.run.begin import Prospect
 from runner.run.budget import Agenda, without
 from runner.run.dispatch import Job
 from runner.run.open_pairs import OpenPairs
 from runner.run.options import Options, UsageError
 from runner.run.progress import say
+from runner.run.prospect import Prospect
 from runner.run.schedule import CellRunner
+from runner.text import plural
 
 # A cell that still runs after this long counts as hanging. This is far above what the preset needs on a slow machine.
 _TIME_LIMITS = {"quick": 900.0, "standard": 3600.0, "full": 48 * 3600.0}
@@ -49,11 +54,13 @@ _RENEW_SECONDS = 20.0
 _RENEW_RATIO = 20.0
 
 
-def _open(gpu: Gpu, run: RunStore) -> None:
-    """Raises UsageError where the CUDA driver answers and does not open the GPU: its cells would get no further."""
-    _, reason = installed.opened(sys.executable, gpu.uuid)
-    if reason.startswith("cuInit"):
-        raise UsageError(f"{gpu.model} cannot be opened: {reason}; then say --resume {run.run_id}")
+def open_gpus(engine: str, gpus: Sequence[Gpu], run_id: str) -> None:
+    """Raises UsageError where the CUDA driver answers and does not open a GPU: its cells would get no further."""
+    # A container may open what a process of its host may not.
+    for gpu in gpus if engine not in CONTAINER_ENGINES else ():
+        _, reason = installed.opened(sys.executable, gpu.uuid)
+        if reason.startswith("cuInit"):
+            raise UsageError(f"{gpu.model} cannot be opened: {reason}; then say --resume {run_id}")
 
 
 def execute(
@@ -82,9 +89,7 @@ def execute(
         jobs = prospect.jobs_left(run)
         boards = prospect.boards(jobs)
         stack.enter_context(lease.hold(prospect.leased(jobs), run.run_id, say, prospect.options.wait, ends_at))
-        # A container may open what a process of its host may not.
-        for gpu in prospect.machine.gpus if boards and prospect.engine.name != "docker" else ():
-            _open(gpu, run)
+        open_gpus(prospect.engine.name, prospect.machine.gpus if boards else (), run.run_id)
         stack.enter_context(_clocks(prospect, run, boards))
         monitor = stack.enter_context(telemetry.Monitor())
         site = attempt_context(prospect, run, monitor, planned_code(run))
@@ -200,6 +205,13 @@ def clear_up(run: RunStore) -> None:
     run.remove_parts()
     # Before anything is measured: a repeat that was removed may be measured again, and then has another parcel.
     renew(run)
+    if without := store.without_device(run.folder):
+        for cell, repeat in without:
+            (run.folder / "repeats" / parcel_name(cell, repeat)).unlink()
+        say(
+            f"{plural(len(without), 'repeat')} that found no GPU, or lost it: the machine was at fault, so they are measured again"
+        )
+        renew(run)
     manifest = run.manifest()
     manifest["reused"] = [{"cell_id": cell, "repeat": repeat} for cell, repeat in sorted(run.finished())]
     manifest["resumed"] = [*manifest.get("resumed", []), datetime.now(UTC).isoformat(timespec="seconds")]
@@ -270,10 +282,20 @@ def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends
     waiting = list(jobs)
     ready: dict[str, ReadyImage] = {}
     done = _repeats_of(prospect, cells.site.run)
+    before = _digests(cells.site.run)
     while step := agenda.next_step(waiting, frozenset(ready), ends_at - time.monotonic(), done):
         failed: list[Job] = []
+        remade: list[Job] = []
         for name in dict.fromkeys(job.cell.image for job in step.jobs if job.cell.image not in ready):
             prepared, why = _prepare(cells, prospect, name, agenda.costs[name])
+            if prepared and (then := _others(before.get(name, set()), prepared[name].digest)):
+                say(
+                    f"{name}: its image is {prepared[name].digest} now, and the repeats that this run has ran in {' or '.join(then)}: "
+                    "its base, its environment or the engine is another one, so the rest would not be the same cells. They are skipped; "
+                    "start a new run, or bring that image back"
+                )
+                remade += [job for job in waiting if job.cell.image == name]
+                continue
             ready |= prepared
             for job in waiting:
                 if job.cell.image == name and why is not None:
@@ -281,9 +303,28 @@ def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends
                     failed.append(job)
         cells.run_jobs([job for job in step.jobs if job.cell.image in ready], ready)
         # A job that was taken and did not fit any more is left for --resume. One beyond the planned repeats is not.
-        waiting = without(waiting, {*step.jobs, *failed})
+        waiting = without(waiting, {*step.jobs, *failed, *remade})
         for job in step.jobs:
             done.setdefault(job.cell, set()).add(job.repeat)
+
+
+def _digests(run: RunStore) -> dict[str, set[str]]:
+    """Image -> its digests in the repeats that a run has and that are well: what failed may be why somebody made it anew."""
+    digests: dict[str, set[str]] = {}
+    if run.finished():
+        renew(run)
+        for row in rows_of(store.read([run.folder], "cells").select(["image", "image_digest", "status"])):
+            if row["image_digest"] and row["status"] == "ok":
+                digests.setdefault(row["image"], set()).add(row["image_digest"])
+    return digests
+
+
+def _others(before: set[str], now: str) -> list[str]:
+    """The digests that show that an image is another one; none where one of them is its own.
+
+    An image that was built and one that was pulled are called by their id and by a registry's digest, which cannot be compared.
+    """
+    return [] if now in before else sorted(digest for digest in before if ("@" in digest) == ("@" in now))
 
 
 def _agenda(prospect: Prospect, run: RunStore, limited: bool) -> Agenda:

@@ -10,16 +10,22 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import cast
+
+from typing_extensions import TypedDict
 
 from bench import rules
 from runner.catalog.workloads import load_workloads
+from runner.json_document import print_document
+from runner.machine.devices import Refused
 from runner.paths import PROJECT
 from runner.plan.plan import Cell, Skip
-from runner.run import begin, budget, progress
-from runner.run.begin import Prospect
+from runner.results.datasheets import known_faults
+from runner.results.on_disk.roles import NamedCell
+from runner.run import budget, progress
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job, Span
+from runner.run.prospect import REPEATS, Prospect
 from runner.terminal import columns, folded, print_table
 from runner.text import length, plural, visible
 
@@ -39,6 +45,44 @@ _GUESS = (
 )
 
 
+class PlannedCell(NamedCell):
+    """A cell of a plan, with the seconds that a repeat of it is expected to take. Guessed: no like cell has ended well here."""
+
+    cell_id: str
+    device_kind: str
+    device_uuid: str
+    seed: int
+    lock_sha256: str
+    expected_seconds: float
+    guessed: bool
+
+
+class HeldRepeat(TypedDict):
+    """A repeat that the minutes hold: when it would begin and end, in seconds from the start."""
+
+    cell_id: str
+    repeat: int
+    begin_seconds: float
+    end_seconds: float
+
+
+class PlanDocument(TypedDict):
+    """A plan: its cells, the bytes to fetch, how long it takes, and each skip with its reason."""
+
+    engine: str
+    why_engine: str
+    cells: list[PlannedCell]
+    refused_gpus: tuple[Refused, ...]
+    remarks: tuple[str, ...]
+    data_sets: dict[str, str | None]
+    skipped: tuple[Skip, ...]
+    repeats: int
+    fetch_bytes: int
+    expected_seconds: float
+    minutes: float | None
+    held: list[HeldRepeat] | None
+
+
 def print_plan(
     prospect: Prospect, as_json: bool, minutes: float | None = None, left: Sequence[Job] | None = None
 ) -> None:
@@ -49,7 +93,7 @@ def print_plan(
     jobs = prospect.jobs if left is None else left
     held = budget.forecast(prospect.agenda(), jobs, minutes) if minutes is not None else None
     if as_json:
-        print(json.dumps(_document(prospect, jobs, minutes, held), indent=2))
+        print_document(_document(prospect, jobs, minutes, held))
         return
     if held is None:
         _print_grids(prospect, jobs)
@@ -63,9 +107,9 @@ def print_plan(
         f"{'all of it: ' if held else ''}{many}, {len(prospect.plan.skips)} skipped; "
         f"to fetch or build: {prospect.fetches()}; about {length(prospect.expected_seconds(jobs))} of measuring"
     )
-    if prospect.options.repeats is None and prospect.repeats != begin.REPEATS:
-        usual = f"--repeats {begin.REPEATS}"
-        _print(f"{prospect.repeats} repeats, since few cells show little in {begin.REPEATS} ({usual} takes less time)")
+    if prospect.options.repeats is None and prospect.repeats != REPEATS:
+        usual = f"--repeats {REPEATS}"
+        _print(f"{prospect.repeats} repeats, since few cells show little in {REPEATS} ({usual} takes less time)")
     if held is not None:
         # A cell of which a repeat other than the first is left has been begun.
         begun = {job.cell.id for job in jobs} - {job.cell.id for job in jobs if job.repeat == 1}
@@ -76,8 +120,25 @@ def print_plan(
         )
     for refused in prospect.machine.refused:
         _print(f"not used: {refused.reason}")
-    for line in (*prospect.machine.notes, *likely_precisions(prospect.plan.skips), *reasons(prospect.plan.skips)):
+    for line in (
+        *prospect.machine.notes,
+        *faults(prospect),
+        *likely_precisions(prospect.plan.skips),
+        *reasons(prospect.plan.skips),
+    ):
         _print(line)
+
+
+def faults(prospect: Prospect) -> list[str]:
+    """A line for each published fault of the CUDA in images that would run on these GPUs."""
+    capabilities = {gpu.model: gpu.compute_capability for gpu in prospect.machine.gpus}
+    images: dict[str, dict[str, None]] = {}
+    for cell in prospect.plan.cells:
+        if cell.device_kind == "cuda":
+            cuda = prospect.images[cell.image].cuda
+            for sentence in known_faults(cell.framework, cuda, capabilities.get(cell.device_model)):
+                images.setdefault(sentence, {})[cell.image] = None
+    return [f"known fault: {_listed(list(names))}: {sentence}" for sentence, names in images.items()]
 
 
 def data_sets(prospect: Prospect) -> dict[str, str | None]:
@@ -101,19 +162,15 @@ def _print(line: str) -> None:
     print(folded(visible(line, len(line))))
 
 
-def _document(prospect: Prospect, jobs: Sequence[Job], minutes: float | None, held: Forecast | None) -> dict[str, Any]:
-    expected, guessed = prospect.durations.seconds, prospect.durations.guessed
+def _document(prospect: Prospect, jobs: Sequence[Job], minutes: float | None, held: Forecast | None) -> PlanDocument:
     return {
         "engine": prospect.engine.name,
         "why_engine": prospect.why_engine,
-        "cells": [
-            cell.as_dict() | {"expected_seconds": expected(cell), "guessed": guessed(cell)}
-            for cell in prospect.plan.cells
-        ],
-        "refused_gpus": [asdict(each) for each in prospect.machine.refused],
-        "notes": list(prospect.machine.notes),
+        "cells": [_planned(cell, prospect) for cell in prospect.plan.cells],
+        "refused_gpus": tuple(prospect.machine.refused),
+        "remarks": (*prospect.machine.notes, *faults(prospect)),
         "data_sets": data_sets(prospect),
-        "skipped": [asdict(skip) for skip in prospect.plan.skips],
+        "skipped": tuple(prospect.plan.skips),
         "repeats": prospect.repeats,
         "fetch_bytes": prospect.fetch_bytes(),
         "expected_seconds": prospect.expected_seconds(jobs),
@@ -122,10 +179,16 @@ def _document(prospect: Prospect, jobs: Sequence[Job], minutes: float | None, he
     }
 
 
-def _held(span: Span) -> dict[str, Any]:
-    """A repeat that the minutes hold: when it would begin and end, in seconds from the start."""
+def _planned(cell: Cell, prospect: Prospect) -> PlannedCell:
+    expected = prospect.durations.seconds(cell), prospect.durations.guessed(cell)
+    return cast(
+        PlannedCell, asdict(cell) | {"cell_id": cell.id, "expected_seconds": expected[0], "guessed": expected[1]}
+    )
+
+
+def _held(span: Span) -> HeldRepeat:
     job = span.job
-    return {"id": job.cell.id, "repeat": job.repeat, "begin_seconds": span.begin, "end_seconds": span.end}
+    return {"cell_id": job.cell.id, "repeat": job.repeat, "begin_seconds": span.begin, "end_seconds": span.end}
 
 
 def _name(cell: Cell) -> str:

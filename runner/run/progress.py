@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from runner.paths import own_command
-from runner.run.begin import Prospect
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job
+from runner.run.prospect import Prospect
 from runner.run.schedule import Observer, Outcome
 from runner.text import length, number, plural, visible
 

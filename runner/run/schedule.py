@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from runner.engines.base import EngineError, EngineGoneError, ReadyImage, Slot
+from runner.errors import UserError
 from runner.machine.devices import Gpu, Machine
 from runner.machine.telemetry_gpu import GpuSampler, lost_board
 from runner.plan.combination import Cell
@@ -200,7 +201,7 @@ class CellRunner:
                     break
                 except EngineGoneError as error:
                     gone = failed[image.name] = str(error)
-                except EngineError as error:
+                except UserError as error:
                     failed[image.name] = str(error)
                     break
                 # If the engine does not come back, this ends the run; --resume prepares the image again.

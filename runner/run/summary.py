@@ -4,39 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from runner.admission.renew import renew
 from runner.errors import UserError
 from runner.results import store
 from runner.results.cells import USUAL_OUT, resume_command
 from runner.results.rows import floats, parts, rows_of
-from runner.run.begin import Prospect
 from runner.run.dispatch import Job
 from runner.run.progress import not_yet_run, plain, say
+from runner.run.prospect import Prospect
 from runner.text import in_a_line, plural
 
 OK, SOME_FAILED = 0, 1
 
 Made = TypeVar("Made")
 
-_COLUMNS = [
-    "cell_id",
-    "repeat",
-    "image",
-    "framework",
-    "mode",
-    "workload",
-    "precision",
-    "device_model",
-    "status",
-    "error_kind",
-    "reason",
-    "parity_passed",
-    "image_digest",
-]
+
+class ResultRecord(TypedDict):
+    """A stored repeat of a cell. The median is of its steady windows; null where nothing was measured."""
+
+    cell_id: str
+    repeat: int
+    image: str
+    framework: str
+    mode: str
+    workload: str
+    precision: str
+    device_model: str | None
+    status: str
+    error_kind: str | None
+    reason: str | None
+    parity_passed: bool | None
+    image_digest: str | None
+    median_step_seconds: float | None
+
+
+class RunDocument(TypedDict):
+    """A run: where it is, how many repeats it plans, and every repeat that it stores."""
+
+    run_id: str
+    folder: str
+    report: str
+    planned_repeats: int
+    results: list[ResultRecord]
+
+
+_COLUMNS = [name for name in ResultRecord.__annotations__ if name != "median_step_seconds"]
 
 
 def conclude(
@@ -114,8 +131,8 @@ def _made(make: Callable[[Path], Made], folder: Path) -> Made | None:
         return None
 
 
-def document(run: store.RunStore) -> dict[str, Any]:
-    """Every stored repeat with its median step time in seconds (None where nothing was measured)."""
+def document(run: store.RunStore) -> RunDocument:
+    """Every stored repeat with its median step time in seconds."""
     manifest = run.manifest()
     tables = store.tables_of([run.folder], ("cells", "samples"))
     stored = rows_of(tables["cells"].select(_COLUMNS))
@@ -130,6 +147,6 @@ def document(run: store.RunStore) -> dict[str, Any]:
         "run_id": run.run_id,
         "folder": str(run.folder),
         "report": str(run.folder / "report.html"),
-        "planned": len(manifest["plan"]) * manifest["repeats"],
-        "cells": rows,
+        "planned_repeats": len(manifest["plan"]) * manifest["repeats"],
+        "results": [cast(ResultRecord, row) for row in rows],
     }

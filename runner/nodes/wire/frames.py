@@ -27,6 +27,9 @@ _END = b"\n"
 MOST_HEADER_BYTES = 8 << 20
 MOST_BODY_BYTES = parcel.MOST_BYTES
 
+# The most line ends between two frames.
+_MOST_ENDS = 100
+
 # The most bytes that a login shell may print before the first frame, and the part that an error shows.
 _MOST_NOISE_BYTES = 64 << 10
 _SHOWN = 200
@@ -63,6 +66,8 @@ class Decoder:
     def __init__(self) -> None:
         self._pending = bytearray()
         self._begun = False
+        # How many line ends came since the last frame.
+        self._ends = 0
         # The bytes before the first frame, from their end.
         self.noise = b""
 
@@ -92,8 +97,12 @@ class Decoder:
 
     def _take(self) -> Frame | None:
         """The next frame; None while it is not whole."""
-        while self._pending.startswith(_END):
-            del self._pending[: len(_END)]
+        if self._pending.startswith(_END):
+            more = len(self._pending) - len(self._pending.lstrip(_END))
+            self._ends += more
+            del self._pending[:more]
+            if self._ends > _MOST_ENDS:
+                raise FrameError(f"more than {_MOST_ENDS} empty lines came, and no frame")
         if len(self._pending) < _HEAD.size:
             return None
         magic, header_size, body_size = _HEAD.unpack_from(self._pending)
@@ -106,6 +115,7 @@ class Decoder:
         with memoryview(self._pending) as view:
             header, body = bytes(view[_HEAD.size : begin]), bytes(view[begin:end])
         del self._pending[:end]
+        self._ends = 0
         return Frame(_header(header), body)
 
 

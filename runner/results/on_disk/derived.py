@@ -313,11 +313,16 @@ def _key() -> bytes:
     """The key of this installation, which is made when it is needed first. Raises StoreError."""
     path = cache_folder() / "tables.key"
     try:
-        return _read_key(path) or _new_key(path)
+        return key_of(path)
     except OSError as error:
         raise StoreError(
             f"{path} cannot be used ({error.strerror}), and no run is read without it; set XDG_CACHE_HOME to a folder of yours"
         ) from None
+
+
+def key_of(path: Path) -> bytes:
+    """The key in a file that only this user reads; it is made when it is needed first. Raises OSError."""
+    return _read_key(path) or _new_key(path)
 
 
 def _read_key(path: Path) -> bytes | None:

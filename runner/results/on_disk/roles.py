@@ -10,9 +10,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+# pydantic takes this one only, before Python 3.12.
+from typing_extensions import TypedDict
+
 from bench import rules
 
 Role = Literal["identity", "choice", "state", "result", "provenance"]
+
+
+class NamedCell(TypedDict):
+    """The keys that name a cell in every command."""
+
+    image: str
+    framework: str
+    mode: str
+    workload: str
+    precision: str
+    preset: str
+    device_model: str
+    devices: int
+    scaling: str
+    batch: int
+
 
 # Of the table `cells`, every column (schema.py).
 ROLES: Mapping[str, Role] = {
@@ -25,7 +44,9 @@ ROLES: Mapping[str, Role] = {
         ("framework_version", "cuda_version", "cudnn_version", "driver_version", "data_source", "data_sha256"), "choice"
     ),
     **dict.fromkeys(
-        ("seed", "engine", "image_digest", "lock_sha256", "code_sha256", "python_version", "environment_json"), "state"
+        ("seed", "engine", "isolation_json", "image_digest", "lock_sha256", "code_sha256", "python_version",
+         "environment_json"),
+        "state",
     ),
     # The code that a cell runs has a digest of its own; the compute capability is the model's.
     **dict.fromkeys(

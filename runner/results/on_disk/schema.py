@@ -38,6 +38,8 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("batch", "int32"),
         ("seed", "int64"),
         ("engine", "string"),
+        # The limits of its container, asked for and read back (runner/results/on_disk/isolation.py). Null without one, and in older runs.
+        ("isolation_json", "string"),
         # The node, and the attempt on it, in a run over several nodes; else null.
         ("node", "string"),
         ("attempt", "string"),

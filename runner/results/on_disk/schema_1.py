@@ -32,6 +32,10 @@ _MOST_ROWS, _MOST_BYTES = 1_000_000, 192 << 20
 _TYPES = {"BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY"}
 # A few bytes of a file can give each of its rows the same long text.
 _MOST_TEXT_BYTES = 512 << 20
+# Tables of measurements are packed some ten times, those of few rows some hundred times.
+_LEAST_UNPACKED, _MOST_RATIO = 1 << 20, 1000
+# The footer may understate its sizes: the rows are counted as they are read.
+_BATCH_ROWS = 1 << 16
 
 
 def read(folder: Path, run_id: str, table: str) -> pa.Table:
@@ -117,8 +121,11 @@ def _refuse_without_samples(folder: Path, run_id: str, files: Mapping[Path, pa.T
         )
 
 
-def _bounded_texts(metadata: Any) -> list[str]:
-    """The paths of the columns of text. Raises ArrowInvalid for more values than a table has, in lists too, or of any length."""
+def _bounded_texts(metadata: Any, size: int) -> list[str]:
+    """The paths of the columns of text. Raises ArrowInvalid for more values than a table has, in lists too, or of any length.
+
+    size: the bytes of the file.
+    """
     import pyarrow as pa
 
     columns = [metadata.schema.column(at) for at in range(metadata.num_columns)]
@@ -126,9 +133,28 @@ def _bounded_texts(metadata: Any) -> list[str]:
     counts = [sum(group.column(at).num_values for group in groups) for at in range(metadata.num_columns)]
     if max(metadata.num_rows, *counts) > _MOST_ROWS:
         raise pa.ArrowInvalid(f"it has more than {_MOST_ROWS} rows")
+    unpacked = sum(
+        max(group.total_byte_size, sum(group.column(at).total_uncompressed_size for at in range(group.num_columns)))
+        for group in groups
+    )
+    if unpacked > min(_MOST_TEXT_BYTES, _LEAST_UNPACKED + _MOST_RATIO * size):
+        raise pa.ArrowInvalid("it unpacks to more bytes than a table has")
     if other := {column.physical_type for column in columns} - _TYPES:
         raise pa.ArrowInvalid(f"it has columns of the type {min(other)}")
     return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+
+
+def _read(file: Any, columns: list[str]) -> pa.Table:
+    """These columns. Raises ArrowInvalid as soon as more rows or bytes are read than a table has, whatever the footer says."""
+    import pyarrow as pa
+
+    batches, rows, size = [], 0, 0
+    for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+        rows, size = rows + len(batch), size + batch.nbytes
+        if rows > _MOST_ROWS or size > _MOST_TEXT_BYTES:
+            raise pa.ArrowInvalid(f"it has more than {_MOST_ROWS} rows or {_MOST_TEXT_BYTES} bytes")
+        batches.append(batch)
+    return pa.Table.from_batches(batches) if batches else file.schema_arrow.empty_table().select(columns)
 
 
 def _text_bytes(values: pa.Array) -> int:
@@ -152,11 +178,11 @@ def _table(path: Path, table: str, run_id: str) -> pa.Table:
     try:
         data = read_bytes(path, _MOST_BYTES)
         with open_parquet(data) as file:
-            texts = _bounded_texts(file.metadata)
+            texts = _bounded_texts(file.metadata, len(data))
         # As dictionaries: a text of many rows takes memory once.
         with open_parquet(data, texts) as file:
             names = set(file.schema_arrow.names)
-            stored = file.read(columns=[name for name in schema.names if name in names], use_threads=False)
+            stored = _read(file, [name for name in schema.names if name in names])
         stored.validate(full=True)
         if sum(_text_bytes(chunk) for column in stored.columns for chunk in column.chunks) > _MOST_TEXT_BYTES:
             raise pa.ArrowInvalid(f"its texts have more than {_MOST_TEXT_BYTES} bytes")

@@ -11,9 +11,10 @@ from runner.results.datasheets import ABOVE_PEAK, FEWER_IN_CONVOLUTION, datashee
 
 
 def _of_a_gpt(tokens: int, multiplied: int, layers: int, width: int) -> float:
-    """Of a window: every parameter but the positions' multiplies each token once, and attention 2 L C T is counted whole, as published.
+    """Of a window: every parameter multiplies each token once, and attention 2 L C T is counted whole, as published.
 
-    So a training step is 6 N + 12 L C T a token (Chowdhery et al. 2022, appendix B). A causal kernel computes half of the second term.
+    A table that is only looked up does not count, nor do experts that are not chosen. So a training step is 6 N + 12 L C T a token
+    (Chowdhery et al. 2022, appendix B). A causal kernel computes half of the second term.
     """
     return float(tokens * (multiplied + 2 * layers * width * tokens))
 
@@ -30,10 +31,12 @@ MULTIPLY_ADDS = {
     "densenet121-chestxray": 2.83e9,
     "gpt-bytes": _of_a_gpt(tokens=256, multiplied=10_745_856, layers=6, width=384),
     "gpt2-124m": _of_a_gpt(tokens=1024, multiplied=123_689_472, layers=12, width=768),
+    "llama-bytes": _of_a_gpt(tokens=256, multiplied=9_540_480, layers=6, width=384),
+    "moe-bytes": _of_a_gpt(tokens=256, multiplied=9_549_696, layers=6, width=384),
 }
 # Of single operations: GeForce multiplies fp8 twice as fast as its figure says where the sums may be rounded.
 _FEWER_IN_OPERATIONS = 2.0
-_WITHOUT_CONVOLUTION = ("mlp-mnist", "gru-imdb", "gpt-bytes", "gpt2-124m")
+_WITHOUT_CONVOLUTION = ("mlp-mnist", "gru-imdb", "gpt-bytes", "gpt2-124m", "llama-bytes", "moe-bytes")
 
 # Of a CPU, an upper limit that no CPU reaches: operations a cycle of one core (two units of 512 bits; for half types Intel's AMX), and Hz.
 _CPU_OPERATIONS = 64.0
@@ -47,12 +50,26 @@ def least_operations(workload: str) -> float | None:
 
     Of training, forward and the gradients of the parameters: the first layer needs no gradient of its input.
     """
-    declared = rules.workload_declaration(workload)
-    name = declared.get("computes") or workload
+    name, trained = _network(workload)
     if name not in MULTIPLY_ADDS:
         return None
     fewer = 1.0 if name in _WITHOUT_CONVOLUTION else FEWER_IN_CONVOLUTION
-    return (4.0 if declared["task"] == "train" else 2.0) * MULTIPLY_ADDS[name] / fewer
+    return (4.0 if trained else 2.0) * MULTIPLY_ADDS[name] / fewer
+
+
+def model_operations(workload: str) -> float | None:
+    """The floating-point operations of an item as its network is written: forward, and twice as many backward; None where nobody
+    counted them."""
+    if workload not in rules.workload_names():
+        return None
+    name, trained = _network(workload)
+    return (6.0 if trained else 2.0) * MULTIPLY_ADDS[name] if name in MULTIPLY_ADDS else None
+
+
+def _network(workload: str) -> tuple[str, bool]:
+    """The workload whose network this one computes, and whether it is trained."""
+    declared = rules.workload_declaration(workload)
+    return declared.get("computes") or workload, declared["task"] == "train"
 
 
 def most_operations(device_kind: str, model: str, devices: int, cpus: int, precision: str) -> float | None:

@@ -1,0 +1,53 @@
+"""Doctor's checks of the folders that a run will use: each is written, run from, linked in and locked, and its room is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
+from runner.engines import folder_probe
+from runner.engines.cell_cache import Room
+from runner.engines.folder_probe import Step
+from runner.errors import UserError
+from runner.paths import CACHE_FIX, cache_folder, nearest
+from runner.plan.disk import MOST_FILES
+
+# An image with CUDA is some 4 GB to fetch and twice that when it is unpacked.
+_ROOM_BYTES = 15 * 10**9
+
+_OUT_FIX = "name another folder with --out"
+
+
+def folders(scene: Scene) -> Iterator[Check]:
+    """The cache and the results can be used as a run uses them."""
+    if (root := str(scene.info.get("DockerRootDir") or "")) and Path(root).exists():
+        yield _room("images", Path(root), "`docker system df`, `docker image prune`")
+    try:
+        cache = cache_folder()
+    except UserError as error:
+        yield Check("cache", FAIL, str(error), "nothing can be prepared or measured", CACHE_FIX)
+    else:
+        yield from _usable("cache", cache, folder_probe.ENVIRONMENT, CACHE_FIX)
+    yield from _usable("results", scene.out, (folder_probe.write, folder_probe.lock), _OUT_FIX)
+
+
+def _usable(name: str, folder: Path, steps: Sequence[Step], fix: str) -> Iterator[Check]:
+    """A folder, by what a run does there; before it is made, its nearest parent."""
+    here = nearest(folder)
+    if saw := folder_probe.fault(here, steps):
+        yield Check(name, FAIL, f"{folder} {saw}", "no run can work there", fix)
+    else:
+        yield _room(name, here, fix if name == "results" else f"`runner images prune`, or {fix}")
+
+
+def _room(name: str, folder: Path, fix: str) -> Check:
+    """The room of a folder's disk, in bytes and in files."""
+    room = Room.of(folder)
+    saw = f"{room.bytes / 1e9:.0f} GB free for {name} ({folder})"
+    if room.files is not None and room.files < MOST_FILES:
+        means = f"an environment takes up to {MOST_FILES} files; `df -i` counts them"
+        return Check("disk", WARN, f"{saw}, and room for {room.files} files", means, fix)
+    if room.bytes < _ROOM_BYTES:
+        return Check("disk", WARN, saw, "a CUDA image takes some 12 GB while it is made", fix)
+    return Check("disk", OK, saw)

@@ -1,0 +1,129 @@
+"""The prospect of a run: its plan, with all that the plan was made from, and what follows from both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runner.catalog.images import Image
+from runner.engines.base import Engine
+from runner.machine import lease
+from runner.machine.devices import Machine
+from runner.plan.breadth import tiers
+from runner.plan.durations import Durations
+from runner.plan.plan import Plan
+from runner.plan.request import BEST
+from runner.results import store
+from runner.run import budget, dispatch
+from runner.run.budget import Agenda
+from runner.run.dispatch import Job
+from runner.run.options import Options
+
+# How often each cell is run where the options do not say it, and by the number of cells where these are few.
+REPEATS = 3
+REPEATS_OF_FEW = {2: 7, 3: 5, 4: 5, 5: 5, 6: 5}
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """The prospect of a run: the plan with all that it was made from."""
+
+    options: Options
+    machine: Machine
+    engine: Engine
+    why_engine: str
+    images: dict[str, Image]
+    plan: Plan
+    durations: Durations
+
+    @property
+    def repeats(self) -> int:
+        """How often each cell is run.
+
+        Three repeats of few cells show the noise of each too badly, and a warm-up of the machine hides a difference of 5 %
+        (docs/statistics.md). A full training lasts too long for more of them.
+        """
+        few = {} if self.options.preset == "full" else REPEATS_OF_FEW
+        return self.options.repeats or few.get(len(self.plan.cells), REPEATS)
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Every repeat of every cell, in shuffled blocks. `Agenda.next_step` says which come first."""
+        return dispatch.blocks(self.plan.cells, self.repeats, self.options.seed)
+
+    def jobs_left(self, run: store.RunStore) -> list[Job]:
+        """The jobs that have not ended in this run: of each cell as many as it lacks, since a repeat may have had another number.
+
+        A repeat that found no GPU, or lost it, is left: `runner.run.execution.clear_up` removes it.
+        """
+        ended = run.finished() - store.without_device(run.folder)
+        lacks = dict.fromkeys(self.plan.cells, self.repeats)
+        of_ids = {cell.id: cell for cell in lacks}
+        for cell_id, _ in ended:
+            if cell_id in of_ids:
+                lacks[of_ids[cell_id]] -= 1
+        left = []
+        # The last ones: a cell whose first repeat is left has not begun.
+        for job in reversed(self.jobs):
+            if job.key not in ended and lacks[job.cell] > 0:
+                lacks[job.cell] -= 1
+                left.append(job)
+        return left[::-1]
+
+    def boards(self, jobs: Sequence[Job]) -> list[str]:
+        """The GPUs that the runner holds for these jobs: none where all of them run on the CPU."""
+        return [gpu.board for gpu in self.machine.gpus] if any(job.cell.device_kind == "cuda" for job in jobs) else []
+
+    def leased(self, jobs: Sequence[Job]) -> list[str]:
+        """The leases of a run: the GPUs, and the CPUs if some of these jobs run on them."""
+        on_cpus = any(job.cell.device_kind == "cpu" for job in jobs)
+        return [*self.boards(jobs), *([lease.CPUS] if on_cpus else [])]
+
+    def lanes(self, jobs: Sequence[Job]) -> int:
+        """How many of these jobs run at a time."""
+        return budget.lanes(jobs, self.machine)
+
+    def expected_seconds(self, jobs: Sequence[Job]) -> float:
+        """A rough length of these jobs on this machine: GPU cells side by side, then the CPU's one after another."""
+        spans = budget.spans_of(
+            [job for job in jobs if job.cell.device_kind != "cpu"], self.machine, self.durations.seconds
+        )
+        # Nothing runs beside a cell of the CPU, so their sum is their length, also of a million of them.
+        repeats = Counter(job.cell for job in jobs if job.cell.device_kind == "cpu")
+        in_line = sum(many * self.durations.seconds(cell) for cell, many in repeats.items())
+        return max((span.end for span in spans), default=0.0) + in_line
+
+    def expectations(self, jobs: Sequence[Job]) -> dict[str, Any]:
+        """The fields of run.json on lengths: of each cell a repeat, of all of these jobs, and of the cells that have ended."""
+        seconds, guessed = self.durations.seconds, self.durations.guessed
+        cells = self.plan.cells
+        return {
+            "expected": {cell.id: {"seconds": round(seconds(cell), 3), "guessed": guessed(cell)} for cell in cells},
+            "took": self.durations.took(),
+            "left": {"repeats": len(jobs), "seconds": round(self.expected_seconds(jobs), 3)},
+        }
+
+    def agenda(self) -> Agenda:
+        """The facts that the steps of the run depend on."""
+        cells = self.plan.cells
+        costs = {name: self.engine.cost(self.images[name]) for name in dict.fromkeys(cell.image for cell in cells)}
+        contending = self.options.modes == BEST
+        groups = tiers(cells, self.images, contending)
+        return Agenda(self.machine, self.durations, groups, costs, self.repeats, contending=contending)
+
+    def facts(self) -> dict[str, Any]:
+        """Facts for run.json beside those of every run."""
+        return {}
+
+    def fetch_bytes(self) -> int:
+        """Bytes to fetch or build before the first cell."""
+        parts: dict[str, int] = {}
+        for name in {cell.image for cell in self.plan.cells}:
+            parts |= self.engine.parts(self.images[name])
+        return sum(parts.values())
+
+    def fetches(self) -> str:
+        """The same in words."""
+        return f"{self.fetch_bytes() / 1e9:.2f} GB"
