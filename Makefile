@@ -70,9 +70,10 @@ check: .venv/dev.stamp  ## lint, formatting, strict types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: .venv/host.stamp  ## make the documents again that follow from the code: the commands, the tables of the catalog
+docs: .venv/host.stamp  ## make the documents again that follow from the code: the commands, their JSON, the tables of the catalog
 	$(BIN)/python -m typer runner.cli.main utils docs --name runner > docs/cli.md.part
 	mv docs/cli.md.part docs/cli.md
+	$(BIN)/python -m tests.json_schemas
 	$(BIN)/runner images files
 
 format: .venv/dev.stamp  ## format and fix what the linter can

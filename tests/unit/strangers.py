@@ -33,10 +33,14 @@ from reports.answers.overview import overview
 from reports.data.tables import load
 from reports.page import markdown_report
 from reports.page.render import render
+from runner import trees
 from runner.admission.admit import store_parcel
 from runner.admission.event_lines import event_of
 from runner.admission.judges import HostFacts
 from runner.errors import UserError
+from runner.kit import archive
+from runner.kit.imported import import_archive
+from runner.kit.pack import packed
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import MAGIC, Decoder, encode
 from runner.plan.durations import earlier_preparations, earlier_seconds
@@ -44,7 +48,7 @@ from runner.results import parcel as parcels
 from runner.results.store import RunStore
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import read, to_bytes
-from tests.fixtures import nodes, stored, synthetic
+from tests.fixtures import archives, nodes, stored, synthetic
 
 RECORDED = Path(__file__).parent / "recorded"
 ODD: tuple[Any, ...] = (
@@ -77,6 +81,9 @@ class Watch:
         )
         if writes and isinstance(given[0], str | bytes | os.PathLike):
             path = os.fsdecode(given[0])
+            # A tree is removed by the descriptors of its folders.
+            if event in ("os.remove", "os.rmdir") and given[-1] >= 0:
+                path = f"{Path(f'/proc/self/fd/{given[-1]}').readlink()}/{path}"
             inside = os.path.abspath(path).startswith(self._folder)  # noqa: PTH100 - `..` is not looked up
             if not inside and path != os.devnull:
                 self._end(event, given)
@@ -263,12 +270,37 @@ def of_frames(folder: Path) -> Attack:
     return attack
 
 
+def of_archives(folder: Path) -> Attack:
+    """The archive of a kit, imported as a run: its bytes are changed, or those of one of its files before it is packed."""
+    path, body = folder / "kit.tar.gz", archives.files()[archives.NAME]
+    unpacked, whole = gzip.decompress(body), packed(archives.files())
+    plain = gzip.decompress(whole)
+
+    def attack(chance: random.Random) -> None:
+        way = chance.randrange(4)
+        if way == 0:
+            path.write_bytes(mutated(whole, chance))
+        elif way == 1:
+            path.write_bytes(gzip.compress(mutated(plain, chance), 1))
+        else:
+            facts = odd_somewhere(archives.FACTS, chance) if way == 2 else archives.FACTS
+            parcel = body if way == 2 else gzip.compress(mutated(unpacked, chance), 1)
+            path.write_bytes(packed(archives.files(facts, parcel)))
+        try:
+            import_archive(archive.read(path), folder / "runs")
+        finally:
+            trees.remove(folder / "runs")
+
+    return attack
+
+
 KINDS: dict[str, Callable[[Path], Attack]] = {
     "lines": lambda _: of_lines(),
     "references": of_references,
     "runs": of_runs,
     "data": of_data,
     "frames": of_frames,
+    "archives": of_archives,
 }
 
 
@@ -280,6 +312,7 @@ def quiet_folder() -> Iterator[Path]:
 
 def main(kind: str, count: int, seed: int) -> None:
     sys.setrecursionlimit(1000)
+    os.fsync = lambda _: None  # as in the tests' own process: nothing here need outlive a power failure
     with quiet_folder() as folder:
         attack = KINDS[kind](folder)
         with contextlib.suppress(UserError, DataError, ProtocolError):
@@ -288,6 +321,8 @@ def main(kind: str, count: int, seed: int) -> None:
         watch = Watch(folder)
         counts: Counter[str] = Counter(read=0, refused=0)
         for number in range(count):
+            if number == count // 10:
+                counts["bytes_of_a_tenth"] = host_peak_bytes() or 0
             chance = random.Random(f"{seed} {number}")
             try:
                 attack(chance)

@@ -113,14 +113,21 @@ ELSEWHERE = {
     "images ci-matrix": "tests/unit/runner/images/test_registry.py",
     "images export": "tests/engine/test_registry.py",
     "images files": "tests/unit/runner/images/test_compose.py",
+    "images libraries": "tests/unit/runner/images/test_libraries.py",
     "images lock": "tests/unit/runner/images/test_consistency.py",
     "images reproduce": "tests/engine/test_reproduce.py",
     "images pin": "tests/unit/runner/images/test_workflows.py",
     "images push": "tests/engine/test_image_jobs.py",
     "images try": "tests/unit/runner/images/test_tried.py",
+    "history --otava": "tests/unit/reports/answers/test_other_formats.py",
     "images update": "tests/unit/runner/images/test_update.py",
     "matrix --nodes": "tests/unit/runner/nodes/test_driver.py",
     "nodes": "tests/unit/runner/nodes/test_fleet.py",
+    "reference judge": "tests/unit/runner/verify/test_contributed.py",
+    "reference index": "tests/unit/runner/verify/test_known_spread.py",
+    "share": "tests/unit/runner/kit/test_share.py",
+    "verify --level": "tests/unit/runner/doctor/test_preflight.py",
+    "verify --references": "tests/unit/runner/verify/test_known_spread.py",
     "verify --each-gpu --nodes": "tests/unit/runner/verify/test_verify_measures.py",
 }
 
@@ -180,7 +187,7 @@ def documented() -> list[str]:
     """Every command of the documents once; a bare name in a sentence is none where the command takes a word."""
     names = [name for name in DOCUMENTS if name not in (COMMANDS_OF, "CHANGELOG.md")]
     commands = {" ".join(words) for name in names for words in commands_in(text_of(name))}
-    return sorted(commands - {"compare", "rosetta"})
+    return sorted(commands - {"compare", "rosetta", "reference show", "reference diff"})
 
 
 @pytest.mark.slow

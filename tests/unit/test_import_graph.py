@@ -20,6 +20,7 @@ WINGS = (
 )  # fmt: skip
 # What every wing may import beside.
 GROUND = (
+    "runner.json_document",
     "runner.errors",
     "runner.interrupt",
     "runner.paths",

@@ -21,6 +21,8 @@ from tests.fixtures import synthetic
 _OTHERWISE = {
     "reports/page/cache.py": "a fault is passed over: nothing is kept then",
     "runner/cli/main.py": "it writes to nowhere",
+    "runner/engines/docker/same_files.py": "its error is caught, and the sentence has the folder",
+    "runner/engines/folder_probe.py": "its error is caught, and the sentence has the folder",
     "runner/engines/process/keeper.py": "it writes to /proc, and a fault there is passed over",
     "runner/images/builder.py": "its log is opened there, and each write to it is named",
     "runner/images/transfer/folder.py": "its error is caught, and the sentence has the folder",

@@ -1,36 +1,41 @@
 """The real `runner` over toy cells: real command line, plan, schedule, store and processes; only the engine's images are toys.
 
 Run as `python -m tests.unit.toy_runner matrix ...`. A toy cell prints a stream that was recorded from a real image, slowly, and
-what DLBENCH_TOY says may go wrong with it: hang | crash | fork | flood | chatter | murder (it kills the agent), or `unready` for its image.
+what DLBENCH_TOY says may go wrong with it: hang | crash | fork | flood | chatter | murder (it kills the agent), `unready` or
+`remade` for its image.
 With `lies` an agent says of each repeat that it ran on another GPU, with `twice` it sends each result twice, with
 `mute` that of local-3, or of a node that is not one of several on this machine, says nothing while a cell runs. With `fetch` each image is
-to be fetched, which takes as long as a cell does. With `cuda` the images are for GPUs, and a cell says that it ran on the GPU that it was
-given.
+to be fetched, which takes as long as a cell does. With `dribble`, `half`, `claim` or `ends` local-3 sends as DribblingSink says. With
+`cuda` the images are for GPUs, and a cell says that it ran on the GPU that it was given.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bench import identity
 from runner import engines
 from runner.admission import admit
 from runner.catalog.images import PROJECT, Image
-from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
+from runner.engines.base import Engine, ReadyImage, Settings, Slot
 from runner.engines.process.host import HostImage
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
+from runner.errors import UserError
 from runner.nodes import driver, fleet, node_agent, tracker
 from runner.nodes.transports import transport
+from runner.nodes.wire.frames import MAGIC
 from runner.nodes.wire.messages import Beat, FromAgent, Look, Progress
 from runner.results.plausible import windows, work
-from runner.run.begin import Prospect
+from runner.run.prospect import Prospect
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -101,8 +106,10 @@ class ToyEngine(Engine):
             self._fetched.add(image.name)
             time.sleep(float(os.environ["DLBENCH_TOY_SECONDS"]))
         if "unready" in os.environ.get("DLBENCH_TOY", "").split(",") and image.name == "toy-b":
-            raise EngineError("toy-b could not be built: the disk of toys is full")
-        return ReadyImage(image, f"sha256:{image.name}", (sys.executable, "-c", CELL, str(RECORDED)))
+            # Of an engine it is an EngineError, and of a lock that is none a CatalogError.
+            raise UserError("toy-b could not be built: the disk of toys is full")
+        again = "-again" if "remade" in os.environ.get("DLBENCH_TOY", "").split(",") and image.name == "toy-b" else ""
+        return ReadyImage(image, f"sha256:{image.name}{again}", (sys.executable, "-c", CELL, str(RECORDED)))
 
     def start(
         self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
@@ -131,6 +138,7 @@ def toys() -> dict[str, Image]:
         "precisions": ("fp32",),
         "locked": date(2026, 1, 1),
         "download_gb": 0.0,
+        "no_modes": {"graph": "a toy runs in one mode"},
         "installed_sha256": "0" * 64,
     }
     return {name: HostImage.model_construct(name=name, **fixed) for name in ("toy-a", "toy-b", "toy-c")}
@@ -148,6 +156,16 @@ def set_the_patience_of_nodes() -> None:
         node_agent.boot_id = lambda: boot
     if ends := os.environ.get("DLBENCH_TOY_ENDS"):
         transport.Nodes.ends_at = time.monotonic() + float(ends)
+    if way := set(DribblingSink.WAYS).intersection(os.environ.get("DLBENCH_TOY", "").split(",")):
+        look = node_agent.Agent._look
+
+        def look_and_dribble(self: node_agent.Agent, order: Look) -> Prospect:
+            prospect = look(self, order)
+            if order.node == "local-3":
+                self._pipe._sink = DribblingSink(self._pipe._sink, *way)
+            return prospect
+
+        node_agent.Agent._look = look_and_dribble  # type: ignore[method-assign]
     if "mute" in os.environ.get("DLBENCH_TOY", "").split(","):
         mute_one_node()
     if "twice" in os.environ.get("DLBENCH_TOY", "").split(","):
@@ -161,6 +179,41 @@ def set_the_patience_of_nodes() -> None:
     if "lies" in os.environ.get("DLBENCH_TOY", "").split(","):
         keep = node_agent.Agent._keep
         node_agent.Agent._keep = lambda self, job, parcel: keep(self, job, replace(parcel, uuids=("GPU-of-another",)))  # type: ignore[method-assign]
+
+
+class DribblingSink(io.RawIOBase):
+    """The way to a driver, of an agent that is slow or false once it has a result to send.
+
+    dribble: each byte goes alone. half: half a frame goes, and nothing more. claim: a frame says that it has 100 MB, and a byte of it goes
+    with each beat. ends: nothing but line ends goes, as many as the pipe takes.
+    """
+
+    WAYS = ("dribble", "half", "claim", "ends")
+
+    def __init__(self, sink: BinaryIO, way: str) -> None:
+        self._sink, self._way, self._begun = sink, way, False
+
+    def write(self, content: Any) -> int:
+        if self._way == "dribble":
+            for at in range(len(content)):
+                self._sink.write(content[at : at + 1])
+                self._sink.flush()
+        elif self._begun:
+            self._sink.write(b"x" if self._way == "claim" else b"")
+        elif len(content) < 2000:
+            self._sink.write(content)
+        else:
+            self._begun = True
+            first = {
+                "half": content[: len(content) // 2],
+                "claim": MAGIC + struct.pack(">II", 20, 100 << 20),
+                "ends": b"\n",
+            }
+            self._sink.write(first[self._way])
+            while self._way == "ends":
+                self._sink.write(b"\n" * 65536)
+        self._sink.flush()
+        return len(content)
 
 
 def mute_one_node() -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import pickle
 import struct
 import zipfile
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from bench import data
-from bench.data import files, mnist, pickles
+from bench.data import chestxray, files, imagenet, mnist, pickles
 from tests.fixtures.data_folders import as_binary, packed, vouch
 
 
@@ -205,3 +206,24 @@ def test_a_damaged_mark_of_generated_data_is_told(images):
     (images / files.MARKER).write_text(json.dumps({"files": 3}))
     with pytest.raises(data.DataError, match="damaged"):
         data.load("cifar10", images, 10, 10, 1, None)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "read",
+    [
+        files.read_bytes,
+        files._marker_sums,
+        chestxray.read_picture,
+        imagenet.read_shard,
+        lambda path: files.checksum(path, "sha256"),
+        lambda path: imagenet.read_picture((path, None, None)),
+        lambda path: mnist.read_idx(path, 3),
+        lambda path: mnist.read_idx(path + ".gz", 3),
+    ],
+)
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_nobody_waits_for_it(tmp_path, read):
+    for name in ("pipe", "pipe.gz"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(data.DataError, match="it is no file"):
+        read(str(tmp_path / "pipe"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -83,8 +84,8 @@ def test_a_rank_that_forgets_to_average_its_gradients_fails_parity(bench: Bench)
 @pytest.mark.parametrize(
     ("fault", "message", "kind"),
     [
-        ("dies 1", "rank 1 of 2: it was ended by signal 9", "framework"),
-        ("dies 0", "rank 0 of 2: it was ended by signal 9", "framework"),
+        ("dies 1", "rank 1 of 2: it was ended by signal 9 (SIGKILL)", "framework"),
+        ("dies 0", "rank 0 of 2: it was ended by signal 9 (SIGKILL)", "framework"),
         ("raises 1", "rank 1 of 2: the toy's gradients are broken", "bug"),
     ],
 )
@@ -169,6 +170,12 @@ def test_a_rank_that_does_not_end_after_the_others_is_ended_and_named(monkeypatc
     assert "had not ended" in ranks._how_it_ended(cell[1])
 
 
+def test_a_clock_that_is_set_meanwhile_ends_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = itertools.count(time.time(), 3600.0)
+    monkeypatch.setattr(time, "time", lambda: next(hours))
+    assert ranks._wait([Process(0, 1, 0), Process(1, 20, 0)]) is None
+
+
 def test_those_that_wait_for_one_that_failed_are_ended_and_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "GRACE_SECONDS", 0.1)
     cell = [Process(0, 1, None), Process(1, 3, 1)]
@@ -183,6 +190,16 @@ def test_a_rank_that_was_killed_is_blamed_before_one_that_missed_it() -> None:
     assert ranks._to_blame(cell) is cell[1]
     cell[1].complained = 15.0
     assert ranks._to_blame(cell) is cell[0]
+
+
+def test_a_killed_rank_is_named_by_its_signal_and_its_half_line_is_dropped() -> None:
+    """The next event would stand in the same line, and the cell would have broken the protocol."""
+    code = 'import os, signal; os.write(1, b\'{"event": 1}\\n{"eve\'); os.kill(os.getpid(), signal.SIGKILL)'
+    lines: list[bytes] = []
+    rank = ranks.Rank(0, [sys.executable, "-S", "-c", code], {parallel.RANK: "0"}, lines.append)
+    rank.wait()
+    assert lines == [b'{"event": 1}\n']
+    assert ranks._how_it_ended(rank) == "it was ended by signal 9 (SIGKILL)"
 
 
 def test_only_the_process_that_was_started_starts_others(monkeypatch: pytest.MonkeyPatch) -> None:

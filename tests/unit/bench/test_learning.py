@@ -14,6 +14,7 @@ NAME, BATCH, STEPS = "gru-imdb", 7, 40
 # Read before a test moves the folder of the stored losses.
 DECLARED = {NAME: rules.workload_declaration(NAME)}
 STORED = sorted(path for path in Path(rules.WORKLOADS).glob("*.learning.txt") if path.name.count(".") == 3)
+LEARNING = sorted({path.name.split(".")[0] for path in Path(rules.WORKLOADS).glob("*.learning.txt")})
 OF_SEED = sorted(Path(rules.WORKLOADS).glob("*.seed*.learning.txt"))
 
 
@@ -276,10 +277,22 @@ def test_the_first_losses_of_a_deep_network_tell_one_that_is_not_trained_as_spec
 def test_the_stored_losses_are_those_of_the_float64_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float64, where the stored ones are float32's: the difference is a thousandth of what another seed makes, or less."""
     monkeypatch.setenv("DLBENCH_CACHE", str(tmp_path))
-    stored = np.loadtxt(rules.losses_path("gru-imdb", 64))
-    exact = learning_reference.losses("gru-imdb", "quick", learning_reference.FIRST_SEED, 3, np.float64)
-    spread = stored[:, :3].std(axis=0, ddof=1)
-    assert (np.abs(stored[0, :3] - exact) <= 1e-3 * spread).all()
+    of_seeds = np.loadtxt(rules.losses_path("gru-imdb", 64))
+    spread = of_seeds[:, :3].std(axis=0, ddof=1)
+    further = learning_reference.FURTHER_SEEDS[-1]
+    of_one = np.loadtxt(rules.losses_path_of_seed("gru-imdb", 64, further, 4096))
+    for seed, stored in ((learning_reference.FIRST_SEED, of_seeds[0]), (further, of_one[0])):
+        exact = learning_reference.losses("gru-imdb", "quick", seed, 3, np.float64)
+        assert (np.abs(stored[:3] - exact) <= 1e-3 * spread).all()
+
+
+@pytest.mark.parametrize("name", [name for name in LEARNING if not learning_reference.is_deep(name)])
+def test_losses_of_six_seeds_are_stored_for_the_quick_cells_of_each_small_network(name: str) -> None:
+    declared = rules.workload_declaration(name)
+    items = declared["presets"]["quick"]["train_items"]
+    for seed in (learning_reference.DEFAULT_SEED, *learning_reference.FURTHER_SEEDS):
+        own = rules.losses_path_of_seed(name, declared["batch"], seed, items)
+        assert rules.stored_losses(name, declared["batch"], seed, items, "fp32") == own
 
 
 @pytest.mark.slow

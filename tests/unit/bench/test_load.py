@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import time
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,9 @@ def test_a_slow_device_has_windows_enough_for_a_median() -> None:
     clock = Clock(9.0, 9.0, 0.0)
     (found,) = load.measure([("product", "FLOP/s", 1.0, lambda: None, clock.run)], lambda: None, 1.0, 0.0, clock)
     assert len(found["rates"]) == load.LEAST_WINDOWS
+
+
+def test_a_clock_that_is_set_meanwhile_changes_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = load.unix_now()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert before <= load.unix_now() < before + 60

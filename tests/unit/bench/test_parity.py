@@ -56,16 +56,25 @@ LIMITS = {
         "tf32": {"prediction": 0.005, "logits": 0.005, "loss": 0.00025, "gradient": 0.02, "parameter": 0.3},
         "amp-bf16": {"prediction": 0.03, "logits": 0.03, "loss": 0.0006, "gradient": 0.08, "parameter": 0.5},
     },
+    # Its float32 tables of the rotation are off by 1e-5.
+    "llama-bytes": {
+        "fp32": {"prediction": 2.5e-05, "logits": 2.5e-05, "loss": 8e-07, "gradient": 7e-05, "parameter": 0.015},
+        "tf32": {"prediction": 0.009, "logits": 0.009, "loss": 0.00025, "gradient": 0.025, "parameter": 0.3},
+        "amp-bf16": {"prediction": 0.045, "logits": 0.045, "loss": 0.0006, "gradient": 0.12, "parameter": 0.5},
+    },
+    "moe-bytes": {
+        "fp32": {"prediction": 1e-05, "logits": 1e-05, "loss": 8e-07, "gradient": 7e-05, "parameter": 0.01},
+    },
     "resnet50-imagenet": {
         "fp32": {"prediction": 1.5e-05, "logits": 0.0015, "loss": 0.0002, "gradient": 0.4, "parameter": 0.4}
     },
 }
 # The parameter whose rows a workload's inputs select.
-TABLES = {"gru-imdb": "embedding", "gpt-bytes": "wte", "gpt2-124m": "wte"}
+TABLES = {"gru-imdb": "embedding", "gpt-bytes": "wte", "gpt2-124m": "wte", "llama-bytes": "wte", "moe-bytes": "wte"}
 # Its reference would take too long on so many tokens. Each row has a gradient all the same, as the embedding is the head's, too.
 PART_OF_THE_TABLE = ("gpt2-124m",)
-# tests/unit/bench/test_gpt.py has the gradients of a small one.
-DIFFERENCED = [name for name in WORKLOADS if not name.startswith("gpt")]
+# tests/unit/bench/test_gpt.py and test_llama.py have the gradients of small ones.
+DIFFERENCED = [name for name in WORKLOADS if not name.startswith(("gpt", "llama", "moe"))]
 FEW_LAYERS = ("cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist")
 # Of several devices each statistic is of half as many values.
 SEVERAL = {"densenet121-chestxray": {"gradient": 0.5}}
@@ -151,6 +160,8 @@ def test_the_parameters_are_as_many_as_the_specification_says() -> None:
         "densenet121-chestxray": 6_968_206 + 83_648,
         "gpt-bytes": 10_844_160,
         "gpt2-124m": 124_475_904,
+        "llama-bytes": 9_638_784,
+        "moe-bytes": 16_725_888,
         "resnet50-imagenet": 25_557_032 + 53_120,  # torchvision's, and the running statistics
     }
 

@@ -23,7 +23,8 @@ from runner.plan.plan import Cell as PlannedCell
 from runner.results.store import RunStore
 from runner.run.attempt import arguments
 from runner.verify import output as verify_output
-from runner.verify.verification import Verification, as_json, assess
+from runner.verify.verification import Verification, assess
+from runner.verify.verification_document import document
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import whole
 
@@ -209,8 +210,8 @@ def test_only_frameworks_with_a_profiler_are_asked_for_one() -> None:
 
 def test_a_cuda_graph_is_advised_where_the_framework_and_the_cell_take_one() -> None:
     key = SimpleNamespace(device_kind="cuda", precision="fp32", workload="gru-imdb", devices=1)
-    cell: Any = SimpleNamespace(framework="torch", mode="default", label="PyTorch", key=key)
-    assert findings._replays([cell]) == " `--modes default,graph` also measures PyTorch as a CUDA graph."
+    cell: Any = SimpleNamespace(image="torch-2-cu128", framework="torch", mode="default", label="PyTorch", key=key)
+    assert findings._replays([cell], [cell]) == " `--modes default,graph` also measures PyTorch as a CUDA graph."
     for change in (
         {"device_kind": "cpu"},
         {"precision": "amp-fp16"},
@@ -218,9 +219,11 @@ def test_a_cuda_graph_is_advised_where_the_framework_and_the_cell_take_one() -> 
         {"devices": 2},
     ):
         other: Any = SimpleNamespace(**vars(cell) | {"key": SimpleNamespace(**vars(key) | change)})
-        assert findings._replays([other]) == ""
+        assert findings._replays([other], [other]) == ""
     jax: Any = SimpleNamespace(**vars(cell) | {"framework": "jax"})
-    assert findings._replays([jax]) == ""
+    assert findings._replays([jax], [jax]) == ""
+    graph: Any = SimpleNamespace(**vars(cell) | {"mode": "graph"})
+    assert findings._replays([cell], [cell, graph]) == "", "it was measured"
 
 
 @pytest.mark.parametrize(("share", "host_bound"), [(0.125, True), (0.5, False), (None, False)])
@@ -239,7 +242,7 @@ def test_a_host_bound_cell_is_called_that(tmp_path: Path, share: float | None, h
     (finding,) = [f for f in assess([folder], []).findings if f.cell_id == entry["id"]]
     told = "\n".join(verify_output.details(Verification((finding,))))
     assert ("  host-bound: kernels ran in 12 % of a step's time" in told) == host_bound
-    assert json.loads(json.dumps(as_json(Verification((finding,)))))["findings"][0]["kernel_share"] == share
+    assert document(Verification((finding,)))["findings"][0]["kernel_share"] == share
 
 
 def test_the_share_reaches_the_cell_s_row_and_no_share_above_one(tmp_path: Path) -> None:

@@ -117,10 +117,10 @@ def test_sampling_stops_when_the_time_is_spent() -> None:
 
 def calls_before(loop: timing.Loop, *limits: float) -> list[bool]:
     """Of each steady window, whether it was called the last one before it began."""
-    called: list[bool] = []
-    loop.until_quiet(1, *limits, before=called.append)
-    assert len(called) == sum(sample.stage == "steady" for sample in loop.samples)
-    return called
+    left: list[float] = []
+    loop.until_quiet(1, *limits, before=left.append)
+    assert len(left) == sum(sample.stage == "steady" for sample in loop.samples)
+    return [windows <= 1 for windows in left]
 
 
 def test_the_window_that_spends_the_time_is_known_before_it_begins() -> None:

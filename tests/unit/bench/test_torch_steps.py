@@ -30,6 +30,11 @@ class HostTensor(Tensor):
         return Tensor(self.array)
 
 
+class Zeroed(Tensor):
+    def zero_(self):
+        self.array[...] = 0
+
+
 class Graph:
     """A recording calls the body once, on the tensors that a replay reads; here a replay notes what they hold."""
 
@@ -86,7 +91,26 @@ def test_the_first_steps_run_the_next_is_recorded_and_each_later_one_reads_its_o
     assert Graph.replayed == [[[n, n], [-n]] for n in (3, 4, 5)]
 
 
-def test_a_new_optimiser_and_a_batch_of_another_size_are_recorded_anew(steps):
+def test_an_optimiser_that_starts_afresh_is_replayed_with_moments_of_zero(steps):
+    run, called = recorded(steps)
+    state = {"weight": {"step": np.array(0), "exp_avg": np.zeros(2)}}
+    optimizer = SimpleNamespace(
+        state={name: {key: Zeroed(value) for key, value in of.items()} for name, of in state.items()}
+    )
+    for _ in range(4):
+        run(np.zeros(2))
+    for value in optimizer.state["weight"].values():
+        value.array += 3
+    run.restart(optimizer)
+    run(np.ones(2))
+    assert (len(called), Graph.replayed[-1]) == (4, [[1, 1]]), "the recording that was measured is what is proved"
+    assert [value.array.tolist() for value in optimizer.state["weight"].values()] == [0, [0, 0]]
+    eager = steps.steps_of(SimpleNamespace(mode="default"), "cuda", called.append)
+    eager.restart(optimizer)
+    assert optimizer.state == {}
+
+
+def test_a_new_rate_and_a_batch_of_another_size_are_recorded_anew(steps):
     run, called = recorded(steps)
     for _ in range(4):
         run(np.zeros(2))

@@ -57,7 +57,9 @@ def dataset(train: int, test: int) -> Dataset:
 
 def measured(workload: str, data: Dataset, **preset: Any) -> tuple[Adapter, list[dict[str, Any]]]:
     emitter, adapter = Emitter(), Adapter()
-    cell = TrainingCell(SimpleNamespace(workload=workload, preset="quick", data=None, seed=1, **ALONE), emitter)
+    cell = TrainingCell(
+        SimpleNamespace(workload=workload, preset="quick", precision="fp32", data=None, seed=1, **ALONE), emitter
+    )
     cell.preset = {"seconds": 0.2, "windows": 6, "noise": 1e-9, "epochs": None, **preset}
     feed = ArrayFeed(data, cell.workload.SHUFFLE, cell.group)
     cell.measure(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import stat
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,3 +166,24 @@ def test_a_deep_scratch_of_a_dead_runner_is_swept(tmp_path: Path, monkeypatch: p
     assert process.sweep_scratch() == 1
     assert not left.exists()
     assert time.monotonic() - begin < 20
+
+
+def test_no_mount_is_entered_and_those_of_a_cell_are_taken_away(tmp_path: Path) -> None:
+    """A part of the same disk, whose device number is that of all around it."""
+    scratch, other = tmp_path / "scratch", tmp_path / "other"
+    for folder in (scratch / "a b", other):
+        folder.mkdir(parents=True)
+    (other / "file").write_bytes(bytes(9000))
+    (other / "file").chmod(0o4755)
+    command = ["mount", "--bind", str(other), str(scratch / "a b")]
+    if (mounted := subprocess.run(command, capture_output=True, text=True)).returncode:
+        pytest.skip(f"left out, because nothing can be mounted here: {mounted.stderr.strip()}")
+    (tmp_path / "link").symlink_to(scratch)
+    trees.detach(tmp_path / "link")
+    assert trees.size(scratch).said == 0
+    assert trees.disarm(scratch)
+    assert trees.remove(scratch)
+    assert (other / "file").stat().st_mode & stat.S_ISUID
+    trees.detach(scratch)
+    assert trees.remove(scratch) is None
+    assert (other / "file").exists()

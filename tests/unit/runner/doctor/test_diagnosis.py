@@ -19,24 +19,29 @@ from runner.catalog.images import PROJECT, load_catalog
 from runner.doctor import builds as doctor_builds
 from runner.doctor import container_engine as doctor_engine
 from runner.doctor import gpu_checks as doctor_gpus
+from runner.doctor import limits
 from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
+from runner.engines.base import ReadyImage, Slot
+from runner.engines.docker import container, gpu_trial
 from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter
 from runner.engines.process.venv import COMPLETE, environment_folder
+from runner.machine import control_groups
 from runner.machine.devices import Gpu, Process
+from tests.fixtures.json_documents import valid
 from tests.stand_ins.fleet import FakeGpu, Fleet, environment
 
 GPU = Gpu(0, "GPU-a", "NVIDIA L4", "8.9", 24 << 30, "580.1", (0,), cuda_driver="13.0", persistence=True)
-WELL = Scene((GPU,), None, (), "580.1", None, "no Docker Engine answers", {}, None, None)
+WELL = Scene((GPU,), None, (), "580.1", None, "no container engine answers", {}, None, None)
 ENGINE = {"ServerVersion": "28.2.2", "CgroupDriver": "cgroupfs", "Runtimes": {"runc": {}}}
 
 
 class Client:
-    """An engine of which only the checks without a container are asked."""
+    """An engine whose containers print `said`, or what the doctor's question to CUDA gets: `cuda`, or the GPUs that were given."""
 
-    def __init__(self, said: bytes | Exception = b"") -> None:
-        self._said = said
-        self.asked: dict[str, Any] = {}
+    def __init__(self, said: bytes | Exception = b"", cuda: str | None = None, without_hook: bool = False) -> None:
+        self._said, self._cuda, self._without_hook = said, cuda, without_hook
+        self.asked: list[dict[str, Any]] = []
         # Whether the container is there.
         self.kept = False
 
@@ -44,12 +49,15 @@ class Client:
     def containers(self) -> Client:
         return self
 
-    def create(self, image: str, **options: Any) -> Client:
-        self.asked = options
+    def create(self, **options: Any) -> Client:
+        self.asked.append(options)
         self.kept = True
         return self
 
     def start(self) -> None:
+        request = self.asked[-1]["device_requests"][0]
+        if self._without_hook and request["Driver"] == "nvidia.runtime-hook":
+            raise DockerException('could not select device driver "nvidia.runtime-hook" with capabilities: [[gpu]]')
         if isinstance(self._said, Exception):
             raise self._said
 
@@ -57,7 +65,10 @@ class Client:
 
     def logs(self) -> bytes:
         assert isinstance(self._said, bytes)
-        return self._said
+        if self.asked[-1]["entrypoint"] == ["nvidia-smi"]:
+            return self._said
+        uuids = self.asked[-1]["device_requests"][0]["DeviceIDs"]
+        return (self._cuda or json.dumps([",".join(uuids), uuids, None])).encode()
 
     def remove(self, force: bool) -> None:
         self.kept = False
@@ -182,8 +193,14 @@ def test_a_hook_is_missed_only_where_a_gpu_has_no_cdi_name(tmp_path: Path, monke
     assert (look(doctor_engine.hook).status, look(doctor_engine.hook).saw) == (OK, str(program))
 
 
-def started(said: bytes | Exception, *gpus: Gpu) -> Check:
-    seen = replace(WELL, gpus=gpus or (GPU,), client=Client(said), info=ENGINE, image="tiny")
+@pytest.fixture(autouse=True)
+def own_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The doctor's containers get a folder of their own below the cells'."""
+    monkeypatch.setattr(gpu_trial, "cache_folder", lambda: tmp_path)
+
+
+def started(said: bytes | Exception, *gpus: Gpu, cuda: str | None = None) -> Check:
+    seen = replace(WELL, gpus=gpus or (GPU,), client=Client(said, cuda), info=ENGINE, image="tiny")
     return the(doctor_engine.container(seen))
 
 
@@ -198,6 +215,60 @@ def test_a_cut_gpu_that_is_listed_above_its_instances_is_none_too_many() -> None
     part = replace(GPU, uuid="MIG-1", board="GPU-a", instance=0)
     said = b"GPU 0: NVIDIA H100 (UUID: GPU-a)\n  MIG 3g.40gb     Device  0: (UUID: MIG-1)\n"
     assert started(said, part).status == OK
+
+
+SEES = b"GPU 0: NVIDIA L4 (UUID: GPU-a)\n"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "status", "saw", "fix"),
+    [
+        ('["GPU-a", ["GPU-a"], null]', OK, "just what it was given, through NVIDIA's hook; CUDA opens them", ""),
+        ('noise\n["void", ["GPU-a"], null]\n', OK, "through CDI; CUDA opens them", ""),
+        (
+            '["GPU-a", [], "cuInit says 802 CUDA_ERROR_SYSTEM_NOT_READY; start nvidia-fabricmanager"]',
+            FAIL,
+            "through NVIDIA's hook, and CUDA opens none of them (cuInit says 802 CUDA_ERROR_SYSTEM_NOT_READY)",
+            "start nvidia-fabricmanager",
+        ),
+        ('["void", ["GPU-b"], null]', FAIL, "through CDI, and CUDA opens GPU-b", "`nvidia-ctk cdi generate`"),
+        ("ModuleNotFoundError: No module named 'bench'", WARN, "the image has no bench to ask CUDA with", "name an"),
+    ],
+)
+def test_a_container_in_which_nvml_answers_is_asked_for_cuda_too(cuda: str, status: str, saw: str, fix: str) -> None:
+    check = started(SEES, cuda=cuda)
+    assert (check.status, check.fix[: len(fix)]) == (status, fix)
+    assert saw in check.saw
+
+
+def test_the_doctors_containers_have_the_limits_of_a_cell() -> None:
+    client = Client(SEES)
+    the(doctor_engine.container(replace(WELL, client=client, info=ENGINE, image="tiny")))
+    slot = Slot("cuda", (GPU.uuid,), (), None)
+    cell = container.container_options(ReadyImage(None, "tiny", ("x",)), [], slot, None, Path("/"), "1:1")
+    own = {"entrypoint", "command", "mounts", "user", "log_config"}
+    for options in client.asked:
+        assert {key: options[key] for key in options.keys() - own} == {key: cell[key] for key in cell.keys() - own}
+        assert [mount["Target"] for mount in options["mounts"]] == ["/cache"]
+
+
+def test_each_instance_of_a_cut_gpu_is_opened_by_a_container_of_its_own() -> None:
+    parts = [replace(GPU, uuid=f"MIG-{number}", board="GPU-a", instance=number) for number in (1, 2)]
+    client = Client(b"GPU 0: NVIDIA H100 (UUID: GPU-a)\n  MIG (UUID: MIG-1)\n  MIG (UUID: MIG-2)\n")
+    scene = replace(WELL, gpus=tuple(parts), client=client, info=ENGINE, image="tiny")
+    assert the(doctor_engine.container(scene)).status == OK
+    given = [options["device_requests"][0]["DeviceIDs"] for options in client.asked]
+    assert given == [["MIG-1", "MIG-2"], ["MIG-1"], ["MIG-2"]]
+
+
+@pytest.mark.parametrize("without_hook", [False, True])
+def test_docker_29_is_asked_for_its_hook_by_name_and_without_one_where_it_has_none(without_hook: bool) -> None:
+    client = Client(SEES, without_hook=without_hook)
+    info = ENGINE | {"ServerVersion": "29.1.0"}
+    assert the(doctor_engine.container(replace(WELL, client=client, info=info, image="tiny"))).status == OK
+    drivers = [options["device_requests"][0]["Driver"] for options in client.asked]
+    assert drivers == ["nvidia.runtime-hook", ""] * 2 if without_hook else ["nvidia.runtime-hook"] * 2
+    assert not client.kept
 
 
 @pytest.mark.parametrize(
@@ -217,10 +288,10 @@ def test_what_the_engine_says_is_explained(said: str, fix: str) -> None:
 
 
 def test_the_container_has_the_groups_that_a_cell_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_engine, "device_groups", lambda info: [44])
+    monkeypatch.setattr(gpu_trial, "device_groups", lambda info: [44])
     client = Client(b"GPU 0: NVIDIA L4 (UUID: GPU-a)\n")
     the(doctor_engine.container(replace(WELL, gpus=(GPU,), client=client, info=ENGINE, image="tiny")))
-    assert client.asked["group_add"] == [44]
+    assert [options["group_add"] for options in client.asked] == [[44], [44]]
 
 
 @pytest.mark.parametrize("said", [b"GPU 0: NVIDIA L4 (UUID: GPU-a)\n", DockerException("no such runtime")])
@@ -293,14 +364,6 @@ def test_why_base_images_cannot_be_fetched_is_said_once(monkeypatch: pytest.Monk
     assert check.saw.partition(", ...)")[2] == saw
 
 
-def test_little_room_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(doctor_builds, "_ROOM_BYTES", 1 << 60)
-    assert the(doctor_builds.disk(WELL)).status == WARN
-    monkeypatch.setattr(doctor_builds, "_ROOM_BYTES", 1)
-    assert the(doctor_builds.disk(WELL)).status == OK
-
-
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -318,7 +381,7 @@ def command(nvml_library: Path, tmp_path: Path) -> Command:
 def test_the_command_exits_1_when_something_failed_and_a_script_learns_what(command: Command) -> None:
     ended = command(Fleet((FakeGpu(),), init_error=18), "--format", "json")
     assert ended.returncode == 1, ended.stderr
-    assert "driver" in json.loads(ended.stdout)["failed"]
+    assert "driver" in valid("doctor", ended.stdout)["failed"]
 
 
 def test_a_machine_without_an_engine_can_measure_so_nothing_failed(
@@ -330,7 +393,7 @@ def test_a_machine_without_an_engine_can_measure_so_nothing_failed(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     ended = command(Fleet((FakeGpu(persistence=0),)), "--format", "json")
     assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout)
+    told = valid("doctor", ended.stdout)
     assert told["failed"] == []
     by_name = {check["name"]: check for check in told["checks"]}
     assert by_name["driver"]["status"] == "ok"
@@ -403,6 +466,12 @@ def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_fix_it(
         ("invalid mount config for type bind: bind source path does not exist: /cache", "--engine venv"),
         ("Fatal glibc error: CPU does not support x86-64-v2", "--base-image"),
         ("OSError: [Errno 30] Read-only file system: '/cache/x'", "XDG_CACHE_HOME"),
+        ("    fcntl.flock(fd, fcntl.LOCK_EX)\nOSError: [Errno 38] Function not implemented", "another one"),
+        ("OSError: [Errno 37] No locks available", "another one"),
+        ("SSLError: certificate verify failed: certificate is not yet valid", "`date`"),
+        ("docker-credential-desktop.exe not installed or not available in PATH", '"credsStore"'),
+        ("OSError: [Errno 24] Too many open files", "ulimit -n"),
+        ("rank 1 of 2: it was ended by signal 7 (SIGBUS)", "shared memory"),
     ],
 )
 def test_a_known_message_has_advice(text: str, words: str) -> None:
@@ -412,6 +481,8 @@ def test_a_known_message_has_advice(text: str, words: str) -> None:
 def test_an_unknown_message_has_the_advice_of_its_kind_or_none() -> None:
     assert "--timeout" in str(known_messages.hint("time-limit", "what is this"))
     assert known_messages.hint("crash", "what is this") is None
+    semaphores = "    sl = _multiprocessing.SemLock(\nOSError: [Errno 38] Function not implemented"
+    assert known_messages.hint("crash", semaphores) is None
     assert known_messages.xid(79)[0] == "the GPU has fallen off the bus"
     assert known_messages.xid(9999)[0]
 
@@ -422,3 +493,15 @@ def test_every_pattern_is_a_regular_expression_and_every_entry_says_all_three() 
         assert known.pattern
         assert known.means
         assert known.fix
+
+
+@pytest.mark.parametrize(("left", "status"), [(None, None), (5000, OK), (40, WARN)])
+def test_a_group_with_room_for_few_processes_is_told(
+    monkeypatch: pytest.MonkeyPatch, left: int | None, status: str | None
+) -> None:
+    monkeypatch.setattr(control_groups, "limits", lambda: control_groups.GroupLimits(None, None, left))
+    checks = list(limits.processes(WELL))
+    assert [check.status for check in checks] == ([status] if status else [])
+    assert all(f"{left} more may begin" in check.saw for check in checks)
+    if status == WARN:
+        assert "can't start new thread" in checks[0].means

@@ -55,6 +55,23 @@ def test_gpus_are_asked_for_by_name_where_the_engine_knows_all_of_them() -> None
     assert partly["Capabilities"] == [["gpu"]]
 
 
+@pytest.mark.parametrize(
+    ("version", "driver"),
+    [
+        ("20.10.24+dfsg1", ""),
+        ("28.5.2", ""),
+        ("29.0.0", "nvidia.runtime-hook"),
+        ("30.1", "nvidia.runtime-hook"),
+        ("", ""),
+    ],
+)
+def test_the_hook_is_asked_for_by_name_from_docker_29_on(version: str, driver: str) -> None:
+    hook = cdi.hook_driver({"ServerVersion": version})
+    request = cdi.device_request(("GPU-a",), frozenset(), hook)
+    assert (hook, request["Driver"], request["Capabilities"]) == (driver, driver, [["gpu"]])
+    assert cdi.device_request(("GPU-a",), {"nvidia.com/gpu=GPU-a"}, hook)["Driver"] == "cdi"
+
+
 def test_an_engine_that_tells_no_names_is_taken_at_its_files(tmp_path: Path) -> None:
     (tmp_path / "nvidia.yaml").write_text(SPECIFICATION)
     (tmp_path / "other.json").write_text(json.dumps({"kind": "vendor.com/net", "devices": [{"name": "nic0"}]}))

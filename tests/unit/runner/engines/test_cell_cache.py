@@ -45,23 +45,30 @@ def test_another_user_cannot_enter(home: Path) -> None:
     assert cell_cache.caches_folder().stat().st_mode & 0o077 == 0
 
 
-def test_a_link_in_the_place_of_the_folder_is_refused(home: Path, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (home / "dlbench").mkdir()
-    (home / "dlbench" / "cells").symlink_to(tmp_path / "elsewhere")
+@pytest.mark.parametrize("place", ["cells", "cells/venv", "scratch"])
+@pytest.mark.parametrize("what", ["file", "link", "dangling"])
+def test_what_a_cell_put_in_the_place_of_a_folder_goes_and_what_a_link_names_stays(
+    home: Path, place: str, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "elsewhere" / "mine").mkdir(parents=True)
+    path = home / "dlbench" / place
+    path.parent.mkdir(parents=True)
+    path.touch() if what == "file" else path.symlink_to(home / ("elsewhere" if what == "link" else "nowhere"))
+    folder = cell_cache.private_folder(*place.split("/"))
+    assert (folder, folder.is_symlink(), folder.is_dir()) == (path, False, True)
+    assert (home / "elsewhere" / "mine").exists()
+    assert f"{path} was " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["file", "link", "folder"])
+def test_what_is_another_user_s_in_its_place_is_refused(home: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = home / "dlbench" / "cells"
+    path.parent.mkdir(parents=True)
+    {"file": path.touch, "link": lambda: path.symlink_to(home), "folder": path.mkdir}[what]()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(EngineError, match="not a folder of yours"):
         cell_cache.folder_of("docker", "torch-2.13.0-cpu", "sha256:0")
-
-
-def test_what_is_no_folder_in_its_place_is_named(home: Path) -> None:
-    (home / "dlbench").mkdir()
-    (home / "dlbench" / "cells").symlink_to(home / "nowhere")
-    with pytest.raises(EngineError, match="not a folder of yours"):
-        cell_cache.caches_folder()
-    (home / "dlbench" / "cells").unlink()
-    (home / "dlbench" / "cells").touch()
-    with pytest.raises(EngineError, match="cells cannot be made: File exists"):
-        cell_cache.caches_folder()
+    assert path.exists()
 
 
 def test_a_folder_that_no_cell_used_for_a_week_goes_when_the_image_is_built_anew() -> None:

@@ -14,6 +14,7 @@ from runner.catalog.images import Image
 from runner.engines import choose
 from runner.engines.base import Engine, EngineError, Settings
 from runner.engines.docker.engine import DockerEngine
+from runner.engines.podman.podman import PodmanEngine
 from runner.engines.process.host import HostEngine
 from runner.run.begin import look_ahead
 from runner.run.options import Options
@@ -42,7 +43,7 @@ UNTESTED = BASELESS.model_copy(update={"name": "untested-cpu", "untested": "nobo
 
 @pytest.fixture
 def docker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A Docker Engine that answers as told, and has no base for BASELESS."""
+    """A Docker Engine and a Podman that answer as told, and have no base for BASELESS."""
 
     def answers(unavailable: str | None = None, no_gpu: str | None = None) -> None:
         def unfit(self: DockerEngine, image: Image) -> str | None:
@@ -50,7 +51,8 @@ def docker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return "its base image cannot be had" if image.name in (BASELESS.name, UNTESTED.name) else None
 
         monkeypatch.setattr(DockerEngine, "unavailable", lambda self: unavailable)
-        monkeypatch.setattr(DockerEngine, "why_no_gpu", lambda self: no_gpu)
+        for engine in (DockerEngine, PodmanEngine):
+            monkeypatch.setattr(engine, "why_no_gpu", lambda self: no_gpu)
         monkeypatch.setattr(DockerEngine, "unfit", unfit)
         monkeypatch.setattr(DockerEngine, "images", lambda self, gpus: {each.name: each for each in (GOOD, BASELESS)})
 
@@ -78,7 +80,7 @@ def test_auto_takes_environments_where_docker_is_no_use_and_says_why(
     docker(**told)
     engine, why = choose("auto", planned=lambda _: images, gpus=gpus)
     assert engine.name == "venv"
-    assert why == f"engine venv: docker is not used: {reason}"
+    assert why == f"engine venv: docker is not used: {reason}; podman is not used: {reason}"
 
 
 def test_one_old_base_image_that_is_missing_does_not_push_the_others_out_of_their_containers(
@@ -128,8 +130,8 @@ def test_the_host_engine_measures_the_interpreter_that_was_named(monkeypatch: py
 
 
 def test_an_unknown_engine_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(EngineError, match="no engine 'podman'; there are auto, docker, venv, host"):
-        choose("podman")
+    with pytest.raises(EngineError, match="no engine 'lxc'; there are auto, docker, podman, venv, host"):
+        choose("lxc")
 
 
 @pytest.mark.parametrize("name", ["auto", "docker", "venv"])
@@ -172,3 +174,13 @@ def test_an_engine_whose_library_is_missing_is_told_in_a_sentence(monkeypatch: p
     engine, why = choose("auto")
     assert engine.name == "venv"
     assert "No module named" in why
+
+
+def test_auto_takes_podman_where_no_docker_answers(
+    docker: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker()
+    monkeypatch.setitem(engines.ENGINES, "docker", "runner.engines.no_such_module:Engine")
+    engine, why = choose("auto", planned=lambda _: [GOOD])
+    assert engine.name == "podman"
+    assert why.startswith("engine podman: it answers here and can make the images; docker is not used: ")

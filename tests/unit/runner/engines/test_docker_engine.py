@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import json
 import os
 import pkgutil
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +31,7 @@ from urllib3.exceptions import ProtocolError
 from runner.catalog.images import Image, load_catalog
 from runner.engines import cell_cache, ownership
 from runner.engines.base import EngineGoneError, ReadyImage, Slot
-from runner.engines.docker import container
+from runner.engines.docker import container, same_files
 from runner.engines.docker import engine as docker_engine
 from runner.engines.docker.engine import DockerEngine, DockerRunning
 from runner.errors import EngineError
@@ -177,14 +179,14 @@ def test_no_other_user_reaches_the_cache_of_a_rootless_engines_cells(
 
 def test_no_engine_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    assert DockerEngine().unavailable() == f"no Docker Engine answers at unix://{tmp_path}/none.sock"
+    assert DockerEngine().unavailable() == f"no container engine answers at unix://{tmp_path}/none.sock"
 
 
 def test_a_socket_that_nobody_listens_at_is_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "left.sock"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/left.sock")
-    assert str(DockerEngine().unavailable()).startswith("no Docker Engine answers at ")
+    assert str(DockerEngine().unavailable()).startswith("no container engine answers at ")
 
 
 def test_only_an_engine_that_answers_gives_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +196,7 @@ def test_only_an_engine_that_answers_gives_a_sign_of_life(tmp_path: Path, monkey
         DockerEngine().answer()
         server.shutdown()
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    with pytest.raises(EngineError, match="no Docker Engine answers at"):
+    with pytest.raises(EngineError, match="no container engine answers at"):
         DockerEngine().answer()
 
 
@@ -243,10 +245,10 @@ def test_a_container_that_the_engine_made_and_did_not_tell_of_in_time_is_swept(
         removed.append(name)
 
     api = SimpleNamespace(api_version="1.41", remove_container=remove_container, containers=lambda **_: [])
-    client: Any = SimpleNamespace(api=api, containers=SimpleNamespace(create=create), close=lambda: None)
+    client: Any = SimpleNamespace(host=None, api=api, containers=SimpleNamespace(create=create), close=lambda: None)
     engine = DockerEngine()
     engine.__dict__ |= {"_client": client, "_info": {}}
-    monkeypatch.setattr(docker_engine, "connect", lambda version: client)
+    monkeypatch.setattr(docker_engine, "connect", lambda *_: client)
     with pytest.raises(EngineGoneError, match="could not be made"):
         engine.start(prepared, [], Slot("cpu", (), (), None), "run", None, tmp_path / "cache")
     assert engine.sweep() == 0
@@ -264,10 +266,10 @@ def test_containers_that_hang_are_removed_side_by_side(monkeypatch: pytest.Monke
         raise exceptions.ReadTimeout("Read timed out. (read timeout=20)")
 
     api = SimpleNamespace(api_version="1.41", remove_container=remove_container, containers=lambda **_: [])
-    client: Any = SimpleNamespace(api=api, close=lambda: None)
+    client: Any = SimpleNamespace(host=None, api=api, close=lambda: None)
     engine = DockerEngine()
     engine.__dict__ |= {"_client": client, "_left": list(names)}
-    monkeypatch.setattr(docker_engine, "connect", lambda version: client)
+    monkeypatch.setattr(docker_engine, "connect", lambda *_: client)
     assert engine.sweep() == 0
     assert not together.broken
     assert sorted(engine._left) == names
@@ -281,7 +283,7 @@ class Stuck:
         self.freed = threading.Event()
         self.id, self.short_id, self.name = "c" * 64, "c" * 10, "dlbench-stuck"
         self.api_version, self.base_url, self.timeout = "1.41", "http://engine", 60.0
-        self.answers_pings = answers_pings
+        self.answers_pings, self.host = answers_pings, None
         self.api = self.containers = self
 
     def kill(self, _: str) -> None:
@@ -314,7 +316,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Stuck
 
     def make(**options: Any) -> tuple[Stuck, Any, list[str], socket.socket]:
         engine, left = Stuck(**options), list[str]()
-        monkeypatch.setattr(docker_engine, "connect", lambda version: engine)
+        monkeypatch.setattr(docker_engine, "connect", lambda *_: engine)
         ours, theirs = socket.socketpair()
         stream = socket.SocketIO(ours, "rb")
         made.append((engine, theirs, ours))
@@ -366,7 +368,7 @@ def test_what_the_libraries_raise_becomes_an_error_of_ours() -> None:
     assert missing.value.said == "No such image"
     for error in (exceptions.ReadTimeout("too late"), ProtocolError("broken")):
         with (
-            pytest.raises(EngineGoneError, match="^looking: no Docker Engine answers at"),
+            pytest.raises(EngineGoneError, match="^looking: no container engine answers at"),
             docker_client.asking("looking"),
         ):
             raise error
@@ -401,7 +403,90 @@ def test_a_credential_store_whose_program_is_missing_is_named_with_the_fix() -> 
         docker.credentials.Store("desktop.exe").list()
 
 
+def test_a_store_of_credentials_whose_program_is_missing_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"credsStore": "none.exe", "credHelpers": {"here": "sure", "there": "none.exe"}}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "docker-credential-sure").touch(mode=0o755)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    # A version that is given is not asked for.
+    client = docker_client.connect("1.41")
+    auth = client.api._auth_configs
+    with (
+        pytest.raises(docker_client.DeniedError, match=r"docker login.*; its settings name docker-credential-none.exe"),
+        docker_client.asking_registry(client, "pushing"),
+    ):
+        raise docker_client.DockerError("", "unauthorized")
+    assert (auth.creds_store, auth.cred_helpers) == (None, {"here": "sure"})
+    assert not auth.is_empty, "the library would read the file again"
+
+
 def test_the_command_line_loads_neither_docker_nor_requests() -> None:
     script = "import sys, runner.cli.main; print([name for name in ('docker', 'requests', 'urllib3') if name in sys.modules])"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=PROJECT)
     assert ended.stdout == "[]\n"
+
+
+class Mounting:
+    """An engine's answers about a container with a mounted folder: what it sees there, or the error of making it."""
+
+    def __init__(self, sees: bytes | Exception | None) -> None:
+        self.sees, self.left = sees, 0
+        self.api = self
+
+    def import_image_from_data(self, _: bytes) -> str:
+        return '{"status": "sha256:0"}\n'
+
+    def create_host_config(self, mounts: Any) -> Any:
+        return mounts
+
+    def create_container(self, *_: Any, host_config: Any, **__: Any) -> Any:
+        if isinstance(self.sees, Exception):
+            raise self.sees
+        self.left, self.source = 1, Path(host_config[0]["Source"])
+        return {"Id": "c"}
+
+    def get_archive(self, _: str, path: str) -> Any:
+        packed = io.BytesIO()
+        content = (self.source / "file").read_bytes() if self.sees is None else self.sees
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            member = tarfile.TarInfo(Path(path).name)
+            member.size = len(cast(bytes, content))
+            archive.addfile(member, io.BytesIO(cast(bytes, content)))
+        return iter([packed.getvalue()]), {}
+
+    def remove_container(self, _: str, force: bool) -> None:
+        self.left = 0
+
+    def remove_image(self, _: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("sees", "words"),
+    [
+        (None, None),
+        (b"another file", "it does not see the files of"),
+        (errors.APIError("400", explanation="bind source path does not exist: /x"), "or use --engine venv"),
+        (errors.APIError("500", explanation="something else"), None),
+    ],
+)
+def test_an_engine_that_does_not_see_this_machines_files_is_found_out(
+    tmp_path: Path, sees: bytes | Exception | None, words: str | None
+) -> None:
+    engine = Mounting(sees)
+    why = same_files.why_not(cast(Any, engine), tmp_path, {})
+    assert why is None if words is None else words in str(why)
+    assert engine.left == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_whose_disk_is_full_says_nothing_of_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Mounting(None)
+    monkeypatch.setattr(engine, "import_image_from_data", lambda _: '{"error": "no space left on device"}\n')
+    assert same_files.why_not(cast(Any, engine), tmp_path, {}) is None
+    assert list(tmp_path.iterdir()) == []

@@ -17,6 +17,7 @@ import pytest
 
 from runner.catalog.images import PROJECT, Image
 from runner.engines.base import LOG_TAIL_BYTES, ReadyImage, Slot
+from runner.engines.process import process
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
 from tests.fixtures.waiting import wait_for
 
@@ -224,6 +225,28 @@ def test_the_kernel_would_end_the_cell_and_not_the_runner_for_its_memory(tmp_pat
     running = start(tmp_path, "print(open('/proc/self/oom_score_adj').read())")
     assert int(output(running)) == 1000
     assert Path("/proc/self/oom_score_adj").read_text() == mine
+
+
+@pytest.mark.parametrize(
+    ("script", "kills", "expected"),
+    [
+        ("print('rank 1 of 2: it was ended by signal 9 (SIGKILL)'); sys.exit(1)", 1, True),
+        ("print('rank 1 of 2: it was ended by signal 9 (SIGKILL)'); sys.exit(1)", 0, False),
+        ("os.write(1, b'x' * 65532 + b'(SIGKILL)'); sys.exit(1)", 1, True),
+        ("os.write(1, b'x(SIG'); time.sleep(0.5); os.write(1, b'KILL)'); sys.exit(1)", 1, True),
+        ("sys.exit(1)", 1, False),
+        ("os.kill(os.getpid(), 9)", 1, True),
+    ],
+)
+def test_the_kernel_ended_a_cell_or_one_of_its_processes_for_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, kills: int, expected: bool
+) -> None:
+    counts = iter([0, kills])
+    monkeypatch.setattr(process, "oom_kills", lambda: next(counts))
+    running = start(tmp_path, f"import os, sys, time; {script}")
+    for _ in running.events():
+        pass
+    assert running.wait().out_of_memory is expected
 
 
 def test_a_cell_leaves_no_byte_code_in_the_project(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from runner import known_messages
 from runner.catalog.frameworks import load_frameworks
-from runner.catalog.images import load_catalog
+from runner.catalog.images import CatalogError, load_catalog
 from runner.catalog.workloads import load_workloads
 from runner.engines.base import EngineError, ReadyImage, Settings
 from runner.engines.process import installed, interpreters, stale_environments, venv
@@ -26,6 +26,7 @@ from runner.engines.process.process import NOT_WALLED_IN
 from runner.engines.process.venv import VenvEngine
 from runner.plan.plan import Plan, plan
 from runner.plan.request import Request
+from tests.fixtures.mounts import tmpfs
 from tests.fixtures.plans import NO_GPU, with_gpu
 from tests.unit.runner.engines.test_local_engines import image
 
@@ -58,6 +59,13 @@ def test_a_python_that_is_not_here_is_told_with_how_to_get_it() -> None:
     assert isinstance(found, str)
     assert "no Python 3.99 was found" in found
     assert "`uv python install 3.99`" in found
+
+
+def test_a_folder_of_pyenv_that_cannot_be_looked_at_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Another user's is an error like this one, but not for root, who runs these tests.
+    monkeypatch.setenv("PYENV_ROOT", "/" + "a" * 300)
+    find_interpreter.cache_clear()
+    assert "no Python 3.97 was found" in str(find_interpreter("3.97"))
 
 
 def test_an_interpreter_of_pyenv_is_found_and_the_newest_is_taken(
@@ -137,6 +145,18 @@ def test_a_lock_is_installed_once_as_the_sites_pip_configuration_says(tmp_path: 
 
 
 @pytest.mark.slow
+def test_the_words_of_ensurepip_are_kept_where_files_run_out(
+    tmp_path: Path, wheel: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = image(tmp_path, wheel[0])
+    with tmpfs(tmp_path / "disk", "nr_inodes=200") as disk:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
+        with pytest.raises(EngineError, match="its pip could not be installed") as error:
+            VenvEngine().prepare(tiny, lambda line: None)
+    assert "No space left on device" in str(error.value)
+
+
+@pytest.mark.slow
 def test_an_environment_that_was_left_half_made_is_made_again(tmp_path: Path, wheel: tuple[str, Path]) -> None:
     tiny = image(tmp_path, wheel[0])
     prepared = VenvEngine().prepare(tiny, lambda line: None)
@@ -151,13 +171,22 @@ def test_an_environment_that_was_left_half_made_is_made_again(tmp_path: Path, wh
 def test_a_wheel_that_is_not_the_locked_one_is_refused_with_the_logs_last_lines(
     tmp_path: Path, wheel: tuple[str, Path]
 ) -> None:
-    tiny = image(tmp_path, "tinyframework==1.0 --hash=sha256:" + "0" * 64 + "\n")
+    # As many as a pin has: pip's refusal names each.
+    digests = [f"--hash=sha256:{number:064}" for number in range(172)]
+    tiny = image(tmp_path, " ".join(["tinyframework==1.0", *digests]) + "\n")
     with pytest.raises(EngineError, match="^tiny-cpu: for tinyframework 1.0 the package index served another") as error:
         VenvEngine().prepare(tiny, lambda line: None)
     assert "HASHES" in str(error.value)
     assert "do not change the lock" in str(known_messages.hint("engine", str(error.value)))
     assert "the whole log: " in str(error.value)
     assert VenvEngine().cost(tiny) == tiny.download_bytes, "a failed environment must not count as made"
+
+
+def test_a_lock_with_a_line_that_is_no_pin_is_not_given_to_pip(tmp_path: Path) -> None:
+    for line in ("six==1.17.0", "--index-url https://index.invalid/simple", "six==1.17.0 --hash=md5:0"):
+        with pytest.raises(CatalogError, match=f"{line!r} is not `name==version --hash") as error:
+            VenvEngine().prepare(image(tmp_path, f"numpy==1.0 --hash=sha256:{'0' * 64}\n{line}\n"), print)
+        assert "somebody changed a lock by hand" in str(known_messages.hint("engine", str(error.value)))
 
 
 @pytest.mark.slow
@@ -238,9 +267,9 @@ def test_two_runners_that_want_one_environment_make_it_once(
 
 @pytest.mark.slow
 def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(
-    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, wheel: tuple[str, Path], own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny = image(tmp_path)
+    tiny = image(tmp_path, wheel[0])
     venvs = own_cache / "venvs"
     old, used, made, another = (
         venvs / name
@@ -256,7 +285,7 @@ def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(
         (used, "another lock or Python, 0.0 GB"),
         (made, "another lock or Python, 0.0 GB"),
     ]
-    assert list(stale_environments.stale([image(tmp_path, python="3.99")])) == []
+    assert list(stale_environments.stale([image(tmp_path, wheel[0], python="3.99")])) == []
     process = subprocess.Popen([used / "bin" / "python", "-c", "input()"], stdin=subprocess.PIPE)
     try:
         with venv.alone(made, lambda line: None):

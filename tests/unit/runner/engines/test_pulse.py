@@ -61,7 +61,7 @@ def test_an_engine_that_is_gone_stood_still() -> None:
     def gone() -> None:
         asked.append(time.monotonic())
         if len(asked) == 1:
-            raise EngineError("no Docker Engine answers")
+            raise EngineError("no container engine answers")
 
     beats = pulse.Pulse(gone, 0.02)
     wait_for(lambda: len(asked) > 1)

@@ -80,14 +80,14 @@ def test_every_input_changes_the_tag(image: Image, tmp_path: Path, monkeypatch: 
     tags = {first.tag, recipes.recipe(image, "mine").tag}
     (tmp_path / "requirements.lock").write_text("other")
     tags.add(recipes.recipe(image.model_copy(update={"folder": tmp_path})).tag)
-    for changed in ("Dockerfile.base", "images/Dockerfile", "bench/run.py"):
+    for changed in ("Dockerfile.base", "images/Dockerfile", "images/links.sh", "bench/run.py"):
         project = tmp_path / changed.replace("/", "-")
-        for name in ("Dockerfile.base", "images/Dockerfile", "bench/run.py"):
+        for name in ("Dockerfile.base", "images/Dockerfile", "images/links.sh", "bench/run.py"):
             (project / name).parent.mkdir(parents=True, exist_ok=True)
             (project / name).write_text("changed" if name == changed else "same")
         monkeypatch.setattr(recipes, "PROJECT", project)
         tags.add(recipes.recipe(image).tag)
-    assert len(tags) == 6
+    assert len(tags) == 7
     assert all(tag.startswith("dlbench/torch-2.13.0-cpu:") for tag in tags)
 
 
@@ -209,7 +209,7 @@ def test_an_engine_that_is_killed_while_it_builds_is_told_as_that(
     with Listening(str(tmp_path / "engine.sock"), DyingEngine) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'engine.sock'}")
-        with pytest.raises(EngineGoneError, match="building torch-2.13.0-cpu: no Docker Engine answers at unix://"):
+        with pytest.raises(EngineGoneError, match="building torch-2.13.0-cpu: no container engine answers at unix://"):
             builder.build(image, logs=tmp_path / "logs")
         server.shutdown()
 

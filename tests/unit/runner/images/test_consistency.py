@@ -238,7 +238,7 @@ def test_the_command_ends_with_1_and_names_what_is_wrong(monkeypatch: pytest.Mon
 
 def test_show_tells_what_an_image_installs() -> None:
     shown = CliRunner().invoke(app, ["images", "show", NAME, "--format", "json"])
-    (fact,) = json.loads(shown.output)
+    (fact,) = json.loads(shown.output)["images"]
     assert fact["installs"]["nvidia-cudnn-cu12"] == fact["cudnn"] == "9.10.2.21"
     assert "cuda: 12.8.90" in CliRunner().invoke(app, ["images", "show", NAME]).output
 

@@ -245,7 +245,7 @@ def test_prune_removes_only_names_that_a_build_gives_and_images_that_have_no_oth
 
 
 def pull_answer(error: str) -> Callable[[], object]:
-    api = SimpleNamespace(pull=lambda *_, **__: iter([{"status": "Pulling"}, {"error": error}]))
+    api = SimpleNamespace(_auth_configs={}, pull=lambda *_, **__: iter([{"status": "Pulling"}, {"error": error}]))
     client: Any = SimpleNamespace(api=api)
     return lambda: docker_client.pull_image(client, f"{HOST}/torch@{DIGEST}")
 
@@ -282,8 +282,8 @@ def test_each_error_of_a_registry_has_its_own_sentence(words: str, meaning: str,
     [
         (ReadTimeout("Read timed out. (read timeout=60)"), True, "the registry does not answer (timeout"),
         (ReadTimeoutError(HTTPConnectionPool("x"), "/", "Read timed out."), True, "the registry does not answer"),
-        (ReadTimeout("Read timed out. (read timeout=60)"), False, "no Docker Engine answers at"),
-        (RequestException("Connection aborted"), True, "no Docker Engine answers at"),
+        (ReadTimeout("Read timed out. (read timeout=60)"), False, "no container engine answers at"),
+        (RequestException("Connection aborted"), True, "no container engine answers at"),
     ],
 )
 @pytest.mark.parametrize("asked", ["digest", "pull", "the middle of a pull"])
@@ -310,7 +310,7 @@ def test_a_registry_that_does_not_answer_is_not_called_an_engine_that_does_not(
 def test_a_push_that_is_refused_is_an_error_although_the_engine_answers_200(image: Image) -> None:
     pushed = iter([{"status": "Preparing"}, {"error": "denied: requested access to the resource is denied"}])
     images = SimpleNamespace(get=lambda _: SimpleNamespace(tag=lambda *_: True), push=lambda *_, **__: pushed)
-    client: Any = SimpleNamespace(images=images)
+    client: Any = SimpleNamespace(images=images, api=SimpleNamespace(_auth_configs={}))
     with pytest.raises(registry.RegistryError, match="could not be pushed: the registry refuses this user"):
         registry.push(client, recipe.recipe(image), HOST)
 

@@ -49,6 +49,9 @@ NOTHING = GroupLimits(None, None)
          "0::/user.slice/a.scope", GroupLimits(2.0, 8192)),
         # A container whose path is the host's: what is mounted is its own group.
         (TWO | {"cpu.max": "50000 100000"}, "0::/docker/5f3a", GroupLimits(0.5, None)),
+        (TWO | {"a/pids.max": "100", "a/pids.current": "30", "a/b/pids.max": "max", "a/b/pids.current": "20"},
+         "0::/a/b", GroupLimits(None, None, 70)),
+        (ONE | {"pids/job/pids.max": "5", "pids/job/pids.current": "7"}, "3:pids:/job", GroupLimits(None, None, 0)),
         (TWO | {"a/cpu.max": "words", "a/memory.max": "²"}, "0::/a", NOTHING),
     ],
 )  # fmt: skip

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +16,7 @@ from runner.cli.gpus import ranges
 from runner.machine.detect import HardwareError, detect
 from runner.machine.nvml import NVLINK
 from runner.results.clock_settings import state
+from tests.fixtures.json_documents import valid
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, environment, uuid_of
 
 Show = Callable[[Fleet], None]
@@ -128,12 +127,10 @@ def test_runner_gpus_shows_a_table_and_what_joins_them(nvml_library: Path, tmp_p
 
 
 def test_runner_gpus_tells_a_script_the_same(nvml_library: Path, tmp_path: Path) -> None:
-    told: dict[str, Any] = json.loads(
-        runner_gpus(nvml_library, eight_gpus(1).write(tmp_path / "fleet"), "--format", "json")
-    )
+    told = valid("gpus", runner_gpus(nvml_library, eight_gpus(1).write(tmp_path / "fleet"), "--format", "json"))
     assert [gpu["uuid"] for gpu in told["gpus"]][:3] == [uuid_of(0), uuid_of(1), uuid_of(2)]
     assert told["gpus"][-1]["processes"][0]["pid"] == 1
-    assert (told["refused"], told["why_none"]) == ([], None)
+    assert (told["refused_gpus"], told["why_no_gpu"]) == ([], None)
 
 
 def test_numbers_are_written_as_linux_writes_sets() -> None:

@@ -109,7 +109,7 @@ def test_an_odd_answer_costs_that_answer_only_and_is_told(nvml_library: Path, tm
     assert told["gpus"][2]["power_limit_watts"] is None
 
     theirs = "GPU 3 may not be used by this user (Insufficient Permissions): a job's or a container's device list leaves it out"
-    assert [refused["reason"] for refused in told["refused"]] == [theirs]
+    assert [refused["reason"] for refused in told["refused_gpus"]] == [theirs]
     assert theirs in text
     assert f"warn     GPU: {theirs}" in doctor
     assert plan.count("not used:") == 1

@@ -270,16 +270,19 @@ def test_a_cell_of_two_days_keeps_few_rows_its_energy_and_its_clock() -> None:
     assert found["energy_joules"] == pytest.approx(power * 1985.0, rel=1e-6)
 
 
-def test_a_clock_that_is_set_while_a_cell_runs_moves_no_row(fleet: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_set_while_a_cell_runs_moves_no_row_and_no_later_cell(
+    fleet: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The samples of a cell have the monotonic clock: power an hour away from its window would be another window's."""
     fleet(Fleet((FakeGpu(),)))
     began, wall = time.time(), time.time
     with telemetry.Monitor() as monitor:
         recording = monitor.begin([uuid_of(0)], Cell(os.getpid()))
         wait_for(lambda: recording.rows)
-        monkeypatch.setattr(time, "time", lambda: wall() + 3600)
+        monkeypatch.setattr(time, "time", lambda: wall() - 3600)
         seen = len(recording.rows)
         wait_for(lambda: len(recording.rows) > seen + 15)
+        assert recording.now() < monitor.begin([], Cell(os.getpid())).now() < began + 60
         monitor.end(recording)
     assert {row["device"] for row in recording.rows} == {"cpu", uuid_of(0)}
     assert all(began <= row["unix"] < began + 60 for row in recording.rows)

@@ -16,6 +16,7 @@ from runner.nodes.tracker import Verdict
 from runner.nodes.transports.transport import Node
 from runner.nodes.wire import messages
 from runner.run.dispatch import Job
+from runner.run.execution import limits_of
 from runner.run.options import Options
 from tests.fixtures.nodes import HELLO, attempt_of
 from tests.fixtures.plans import CPU, H200, make_cell
@@ -130,6 +131,30 @@ def test_a_node_that_keeps_what_it_offers_is_cut_off_and_the_run_does_not_wait_f
     assert not by.driver._is_open(), "no node is left, and the run can go on another time"
     assert Job(CPU_CELL, 1) in by.driver._tracker.homeless()
     assert by.driver.last_words() == ["drained: n1; look at these nodes before you use them again"]
+
+
+def test_a_node_that_lives_and_never_ends_its_cell_is_cut_off_and_the_run_ends(
+    by: By, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its agent ends each cell at the limit, three times where its engine goes down; half an hour later it is false."""
+    clock = [0.0]
+    monkeypatch.setattr(drivers.time, "monotonic", lambda: clock[0])
+    by.say(messages.Begun(spooled=()))
+    while by.driver._sites["n1"].images:
+        by.say(messages.Prepared(image=by.driver._sites["n1"].images[0], digest="sha256:0", why=None))
+    by.driver._start_all(0.0)
+    (begun,) = [sent.attempt for sent in by.link.sent if isinstance(sent, messages.Run)]
+    limits, by.driver._again_at = limits_of(Options()), 0.0
+    longest = 3 * (limits.whole + limits.compiling) + 1800
+    while not by.link.closed:
+        clock[0] += 4.0
+        assert clock[0] < longest + 60
+        by.say(messages.Beat(), messages.Progress(attempt=begun, phase="warm-up"))
+        by.driver._look_at_the_clock(clock[0])
+    assert clock[0] > longest
+    assert "it says neither that" in capsys.readouterr().err
+    assert not by.driver._is_open(), "no node is left, and the run can go on another time"
+    assert by.driver._tracker.verdict(begun) is Verdict.LATE
 
 
 def test_a_gpu_may_be_lost_before_the_node_joins_and_gets_no_cell_then(by: By) -> None:

@@ -18,9 +18,10 @@ import pytest
 
 from runner.admission.renew import renew
 from runner.catalog.images import PROJECT
-from runner.nodes.spool import Spool
 from runner.results import store
 from runner.results.store import TABLES
+from tests.fixtures.json_documents import valid
+from tests.fixtures.toys import toy_variables
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins import fleet as stand_in
 from tests.stand_ins.fleet import FakeGpu, Fleet
@@ -45,15 +46,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         out: str = "results",
         variables: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
-        environment = os.environ | {
-            "DLBENCH_TOY": toy,
-            "DLBENCH_TOY_SECONDS": str(seconds),
-            "DLBENCH_TOY_STARTED": str(tmp_path / "started"),
-            "DLBENCH_TOY_BEAT": str(beat),
-            "XDG_CACHE_HOME": str(tmp_path / "cache"),
-            "PATH": f"{path}:{os.environ['PATH']}",
-            **(variables or {}),
-        }
+        environment = os.environ | toy_variables(tmp_path, toy, seconds, beat)
+        environment |= {"PATH": f"{path}:{os.environ['PATH']}", **(variables or {})}
         words = ["matrix", "--gpus", "none", "--out", str(tmp_path / out), *options]
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.unit.toy_runner", *words],
@@ -133,7 +127,7 @@ def assert_verified(process: subprocess.Popen[str], tmp_path: Path, nodes: int, 
     out, err = process.communicate(timeout=120)
     assert process.returncode == 2, err
     assert "Traceback" not in err, err
-    of_nodes, of_gpus = json.loads(out)["fleets"]
+    of_nodes, of_gpus = valid("verify", out)["fleets"]
     assert (of_nodes["of"], of_nodes["fleet"]["devices"]) == ("node", nodes)
     assert f"{nodes} nodes: at least 4 are needed" in of_nodes["fleet"]["why_not"]
     assert (of_gpus["of"], of_gpus["fleet"]["devices"], of_gpus["fleet"]["slow"]) == ("GPU", nodes * gpus, [])
@@ -244,11 +238,14 @@ def test_a_cell_that_ends_two_agents_has_failed_and_the_others_are_measured(star
     assert (failed["image"], failed["workload"], failed["error_kind"]) == ("toy-b", "gru-imdb", "node-lost")
     assert "were lost while it ran there, so it may be the cell that ends them" in failed["reason"]
     assert err.count("is lost: its agent ended") == 2
-    wait_for(lambda: not marked(tmp_path, b""))
-    # What a killed agent leaves is removed by the next one.
-    assert list((tmp_path / "cache" / "dlbench" / "spool").rglob("*.parcel")) == []
-    Spool("another", "n1", tmp_path / "cache" / "dlbench" / "spool").close()
-    assert [str(path) for path in (tmp_path / "cache" / "dlbench").glob("s*/*")] == []
+    assert_nothing_left(tmp_path)
+    # One that is killed after its last cell, and the driver with it: its folder, and a parcel that was not acknowledged.
+    spool = tmp_path / "cache" / "dlbench" / "spool" / folder_of(tmp_path).name / "local-1"
+    (spool / "running-a_1_2_3_x" / "repeats").mkdir(parents=True)
+    (spool / "unacknowledged.parcel").write_bytes(b"")
+    _, err = ended(start("--resume", folder_of(tmp_path).name))
+    assert "is complete: nothing is left to run" in err
+    assert_nothing_left(tmp_path)
 
 
 def test_ctrl_c_ends_every_cell_on_every_node_and_resume_goes_on(start: Start, tmp_path: Path) -> None:
@@ -342,6 +339,35 @@ def test_a_node_that_lies_is_cut_off_and_nothing_that_it_says_is_stored(start: S
     wait_for(lambda: not marked(tmp_path, b""))
 
 
+@pytest.mark.alone  # it counts on agents that say something within seconds
+@pytest.mark.parametrize(
+    ("way", "lost"),
+    [
+        ("dribble", None),
+        ("half", "nothing was heard of it"),
+        ("claim", "nothing was heard of it"),
+        ("ends", "more than 100 empty lines came, and no frame"),
+    ],
+)
+def test_the_other_nodes_keep_their_pace_beside_one_that_dribbles(
+    start: Start, tmp_path: Path, way: str, lost: str | None
+) -> None:
+    words = (*WORKLOADS, "--repeats", "4", "--nodes", "local:3")
+    code, err = ended(start(*words, toy=way, seconds=0.4, beat=0.2))
+    assert code == 0, err
+    assert_each_cell_once(tmp_path, 4)
+    assert {row["status"] for row in rows(tmp_path)} == {"ok"}
+    assert (f"node local-3 is lost: {lost}" in err) is bool(lost), err
+    assert ("local-3" in {row["node"] for row in rows(tmp_path)}) is not bool(lost)
+    for node in ("local-1", "local-2"):
+        begun = sorted(row["started_unix"] for row in rows(tmp_path) if row["node"] == node)
+        between = [after - before for before, after in zip(begun, begun[1:], strict=False)]
+        # A silent node is lost after 3 s, and no other one waits for that.
+        assert max(between[:-1]) < 2.5, between
+    # Of a result that the driver did not take a copy stays there.
+    wait_for(lambda: not marked(tmp_path, b""))
+
+
 def test_a_result_that_comes_twice_is_one_row(start: Start, tmp_path: Path) -> None:
     code, err = ended(start(*WORKLOADS, "--repeats", "1", "--nodes", "local:2", toy="twice"))
     assert code == 0, err
@@ -402,7 +428,7 @@ def test_a_plan_over_nodes_is_shown_and_starts_nothing(start: Start, tmp_path: P
     process = start(*WORKLOADS, "--nodes", "local:2", "--dry-run", "--format", "json")
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    document = json.loads(out)
+    document = valid("matrix --dry-run", out)
     assert len(document["cells"]) == 6
     assert document["why_engine"].startswith("2 of 2 nodes, local-1, local-2; ")
     assert begun(tmp_path) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from runner.nodes.wire.messages import PROTOCOL, Hello
 from runner.nodes.wire.releases import difference, versions
 from runner.plan.plan import Skip
 from runner.run.options import Options
+from tests.fixtures.json_documents import valid
 from tests.fixtures.plans import CPU, H200, make_cell
 from tests.fixtures.waiting import wait_for
 
@@ -201,16 +201,16 @@ def test_the_command_shows_each_node_and_starts_nothing(
     toys: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     shown = toys("nodes", "--nodes", "local:2", "--gpus", "none", "--workloads", "gru-imdb", "--format", "json")
-    document = json.loads(shown.stdout)
-    assert [(each["node"], each["takes_part"], each["cells"]) for each in document["nodes"]] == [
+    document = valid("nodes", shown.stdout)
+    assert [(each["node"], each["takes_part"], each["cell_count"]) for each in document["nodes"]] == [
         ("local-1", True, 3),
         ("local-2", True, 3),
     ]
     assert shown.returncode == 0
     assert not (tmp_path / "started").exists()
-    refused = toys("nodes", "--nodes", "local:1", "--gpus", "none", "--engine", "podman")
+    refused = toys("nodes", "--nodes", "local:1", "--gpus", "none", "--engine", "lxc")
     assert refused.returncode == 2
-    assert "runner: --nodes: no node can take part:\n  local-1: there is no engine 'podman'" in refused.stderr
+    assert "runner: --nodes: no node can take part:\n  local-1: there is no engine 'lxc'" in refused.stderr
 
 
 def test_a_host_that_is_gone_is_a_row_and_the_exit_code_says_so(

@@ -54,6 +54,16 @@ def test_what_is_no_frame_is_refused_with_a_sentence(stream: bytes, why: str) ->
         list(Decoder().feed(stream))
 
 
+def test_a_peer_that_sends_line_ends_for_ever_is_refused_before_it_has_sent_many() -> None:
+    decoder = Decoder()
+    frame = encode(Frame({"kind": "beat"}))
+    for chunk in [frame + b"\n" * 50] * 3 + [frame[:3], frame[3:]]:
+        list(decoder.feed(chunk))
+    list(decoder.feed(b"\n" * 60))
+    with pytest.raises(FrameError, match="more than 100 empty lines came, and no frame"):
+        list(decoder.feed(b"\n" * 60))
+
+
 def test_a_length_that_lies_takes_no_memory() -> None:
     """A frame that says that it has 100 MB waits for them: nothing is set aside for it."""
     decoder = Decoder()

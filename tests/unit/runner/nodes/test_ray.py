@@ -15,6 +15,7 @@ import pytest
 
 from runner.catalog.images import PROJECT
 from tests.fixtures.ray_clusters import Raylets
+from tests.fixtures.toys import toy_variables
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins import fleet as stand_in
 from tests.stand_ins.fleet import FakeGpu, Fleet
@@ -54,13 +55,7 @@ class Rack:
         self.drivers: list[subprocess.Popen[str]] = []
 
     def variables(self, toy: str, seconds: float, beat: float) -> dict[str, str]:
-        return {
-            "DLBENCH_TOY": toy,
-            "DLBENCH_TOY_SECONDS": str(seconds),
-            "DLBENCH_TOY_STARTED": str(self.tmp_path / "started"),
-            "DLBENCH_TOY_BEAT": str(beat),
-            "XDG_CACHE_HOME": str(self.tmp_path / "cache"),
-        }
+        return toy_variables(self.tmp_path, toy, seconds, beat)
 
     def add(
         self, name: str, toy: str = "", seconds: float = 0.3, beat: float = 5.0, gpus: int = 0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -15,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import PROJECT
+from tests.fixtures.json_documents import valid
 from tests.fixtures.slurm_clusters import GPUS, NODES, Cluster, slurm_cluster
+from tests.fixtures.toys import toy_variables
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins import fleet as stand_in
 from tests.unit.runner.nodes.test_driver import (
@@ -58,13 +59,7 @@ class Login:
 
     def variables(self, toy: str = "", seconds: float = 0.05, beat: float = 5.0, **more: str) -> dict[str, str]:
         own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
-        return own | self.cluster.variables | {
-            "DLBENCH_TOY": toy,
-            "DLBENCH_TOY_SECONDS": str(seconds),
-            "DLBENCH_TOY_STARTED": str(self.tmp_path / "started"),
-            "DLBENCH_TOY_BEAT": str(beat),
-            "XDG_CACHE_HOME": str(self.tmp_path / "cache"),
-        } | more  # fmt: skip
+        return own | self.cluster.variables | toy_variables(self.tmp_path, toy, seconds, beat) | more
 
     def start(self, *words: str, variables: dict[str, str] | None = None) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -293,7 +288,7 @@ def test_an_array_verifies_each_node_by_a_task_of_its_own_and_their_runs_are_one
     judged = login.start("verify", "--each-gpu", "--run", str(fleet), "--format", "json", variables=variables)
     out, err = judged.communicate(timeout=60)
     assert judged.returncode == 2, err
-    of_nodes, of_gpus = json.loads(out)["fleets"]
+    of_nodes, of_gpus = valid("verify", out)["fleets"]
     assert (of_nodes["of"], of_nodes["fleet"]["devices"]) == ("node", len(NODES))
     assert (of_gpus["of"], of_gpus["fleet"]["devices"]) == ("GPU", len(NODES) * GPUS)
     assert Counter(spot["node"] for spot in of_gpus["spots"].values()) == dict.fromkeys(NODES, GPUS)

@@ -10,6 +10,7 @@ import pytest
 
 from runner.engines.ownership import owner_of
 from runner.errors import UserError
+from runner.nodes import spool
 from runner.nodes.spool import Spool
 from runner.results.parcel import encode
 from tests.fixtures.nodes import attempt_of, parcel_of
@@ -85,3 +86,18 @@ def test_a_spool_that_cannot_be_written_to_is_said_with_the_fix(tmp_path: Path) 
     (tmp_path / "other" / "n1").symlink_to(tmp_path / "nowhere")
     with pytest.raises(UserError, match="other/n1 cannot be written to"):
         Spool("other", "n1", tmp_path)
+
+
+@pytest.mark.parametrize("run", ["{outside}", "../outside", "..", ".", "", "a/../../outside"])
+def test_a_run_whose_id_leads_out_of_the_spool_has_nothing_there(
+    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = [tmp_path / "dlbench" / "outside" / "a", tmp_path / "dlbench" / "spool" / "other" / "a"]
+    for path in kept:
+        path.parent.mkdir(parents=True)
+        path.touch()
+    spool.remove(run.format(outside=kept[0].parent))
+    assert all(path.exists() for path in kept)
+    spool.remove("other")
+    assert [path.exists() for path in kept] == [True, False]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import Image, load_catalog
 from runner.catalog.workloads import load_workloads
 from runner.engines.base import Settings
+from runner.engines.cell_cache import Room
 from runner.engines.docker import engine as docker_engine
 from runner.engines.docker.engine import DockerEngine
 from runner.images import builder
@@ -20,17 +20,11 @@ from runner.images.docker_client import Listing
 from runner.images.recipe import Recipe, recipe
 from runner.images.transfer import folder as transfer
 from runner.machine.devices import Machine
-from runner.plan.disk import fitting
+from runner.plan.disk import LEAST_FILES, fitting
 from runner.plan.plan import Plan, plan
 from runner.plan.request import Request
 from runner.run.outlook import reasons
 from tests.fixtures.plans import NO_GPU, make_cell, with_gpu
-
-
-class Usage(NamedTuple):
-    total: int
-    used: int
-    free: int
 
 
 @pytest.fixture
@@ -44,13 +38,13 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DockerEngine:
     monkeypatch.setattr(DockerEngine, "unfit", lambda self, image: None)
     monkeypatch.setattr(DockerEngine, "_listed", lambda self: Listing([]))
     monkeypatch.setattr(DockerEngine, "images_folder", lambda self: tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(20 * 10**9, 10**10, 10**10))
+    monkeypatch.setattr(Room, "of", lambda folder: Room(10**10, None))
     return DockerEngine()
 
 
 def on_a_disk(engine: DockerEngine, free: int, monkeypatch: pytest.MonkeyPatch, machine: Machine = NO_GPU) -> Plan:
     """The plan of a machine whose disk has so many bytes."""
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(10**13, 10**13 - free, free))
+    monkeypatch.setattr(Room, "of", lambda folder: Room(free, None))
     images = load_catalog()
     return fitting(planned(machine), images, engine)
 
@@ -163,7 +157,7 @@ def test_layers_that_images_share_are_counted_once(
     both = jax.download_bytes + tensorflow.download_bytes - sum(engine.parts(jax)[name] for name in shared)
     assert both < 0.7 * (jax.download_bytes + tensorflow.download_bytes)
     for free, fits in ((round(both * 2.8) + 2, True), (round(both * 2.8) - 2, False)):
-        monkeypatch.setattr(shutil, "disk_usage", lambda folder, free=free: Usage(10**12, 10**12 - free, free))
+        monkeypatch.setattr(Room, "of", lambda folder, free=free: Room(free, None))
         cells = tuple(make_cell(image=image.name, framework=image.frameworks[0]) for image in (jax, tensorflow))
         held = fitting(Plan(cells, ()), {image.name: image for image in (jax, tensorflow)}, engine)
         # TensorFlow comes first.
@@ -198,3 +192,28 @@ def test_an_engine_reads_what_an_image_depends_on_once_until_it_prepares_one(
         engine.prepare(first, read.append)
     engine.cost(first)
     assert read == [first.name, second.name, first.name]
+
+
+def test_a_disk_that_takes_no_more_files_holds_no_image(engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inodes run out where `df` shows room."""
+    monkeypatch.setattr(Room, "of", lambda folder: Room(10**13, 1500))
+    held = fitting(planned(NO_GPU), load_catalog(), engine)
+    assert held.cells == ()
+    assert any(
+        "the disk takes 1500 more files" in skip.reason and "XDG_CACHE_HOME" in skip.reason for skip in held.skips
+    )
+
+
+def test_the_images_of_a_plan_share_the_files_that_a_disk_takes(
+    engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for files, fits in ((2 * LEAST_FILES, 2), (2 * LEAST_FILES - 1, 1), (LEAST_FILES - 1, 0)):
+        monkeypatch.setattr(Room, "of", lambda folder, files=files: Room(10**13, files))
+        held = fitting(planned(NO_GPU), load_catalog(), engine)
+        assert len({cell.image for cell in held.cells}) == fits
+        left = files - fits * LEAST_FILES
+        assert {skip.reason for skip in held.skips if "more files" in skip.reason} == {
+            f"the disk cannot hold it: beside the images that come first the disk takes {left} more files, and an image has "
+            f"{LEAST_FILES} or more (`df -i` counts them); free some, or take another disk: XDG_CACHE_HOME, or the engine's "
+            "data-root"
+        }

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import load_catalog
+from runner.catalog.names import FIRST_FRAMEWORKS, ROSETTA
 from runner.catalog.workloads import adapters, load_workloads
 from runner.machine.devices import Machine, Process
 from runner.plan.plan import PlanError, plan
 from runner.plan.request import Request
 from runner.run.dispatch import blocks, places, simulate
-from tests.fixtures.plans import CPU, H200, MODES, WORKLOADS, gpu_image, image, planned, reasons, with_gpu
+from tests.fixtures.plans import CPU, H200, MODES, NO_GPU, WORKLOADS, gpu_image, image, planned, reasons, with_gpu
 
 
 def test_without_a_gpu_the_cpu_twin_runs_and_the_gpu_image_says_why_it_does_not(folder: Path) -> None:
@@ -287,6 +288,22 @@ def test_modes_are_planned_where_a_framework_declares_them_and_told_where_it_doe
     }
     with pytest.raises(PlanError, match="did you mean 'compile'"):
         planned(images, modes=("compil",))
+
+
+def test_a_mode_that_may_be_the_fastest_is_planned_beside_the_default_for_the_networks_of_the_rosetta_stone() -> None:
+    images, declared = list(load_catalog().values()), load_frameworks()
+
+    def modes(machine: Machine, **options: Any) -> set[tuple[str, str, str]]:
+        found = plan(Request(**options), images, load_workloads(), declared, machine, lambda _: None)
+        newest = [cell for cell in found.cells if cell.framework in FIRST_FRAMEWORKS and cell.mode != "default"]
+        return {(cell.framework, cell.mode, cell.workload) for cell in newest}
+
+    graphs = {("torch", "graph", workload) for workload in ROSETTA}
+    assert modes(with_gpu()) == graphs | {("tensorflow", "xla", workload) for workload in ROSETTA}
+    assert modes(with_gpu(), modes=("default",)) == set()
+    assert modes(NO_GPU) == set(), "on a CPU the default is the faster one in each workload"
+    # A step whose loss is scaled is not recorded.
+    assert modes(with_gpu(), precisions=("amp-fp16",), frameworks=("torch",)) == set()
 
 
 def test_a_mode_is_left_out_of_an_image_whose_framework_is_older_than_it(folder: Path) -> None:

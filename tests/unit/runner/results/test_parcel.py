@@ -47,6 +47,16 @@ WHOLE = Parcel(
     proved=("GPU-1",),
     unproved={"GPU-2": "the driver does not say who computes on it"},
     foreign=("train.py (process 7 of ann, 1.0 GB)",),
+    isolation={
+        "engine": "Podman Engine 4.3.1",
+        "rootless": True,
+        "limits": {
+            "network": ["none", "none"],
+            "memory": [1 << 30, 0],
+            "CPUs": ["0", None],
+            "read-only root": [True, True],
+        },
+    },
     tape=((1.5, b'{"event": "phase"}\n'), (2.25, b"\xff\x00 no text\n"), (2.25, "half a line: é\u2028".encode())),
     log="Traceback …\n",
     telemetry=({"device": "GPU-1", "unix": 1795223027.0, "power_watts": 70.5, "throttle_reasons": 4},),
@@ -165,6 +175,12 @@ WRONG_HEADERS: list[tuple[str, Any]] = [
     ("unproved", {"x": 1}),
     ("unproved", {str(number): "" for number in range(65)}),
     ("foreign", ["x"] * 17),
+    ("isolation", {"engine": "Docker Engine 28.0", "limits": {}}),
+    ("isolation", {"engine": "x" * 301, "rootless": False, "limits": {}}),
+    ("isolation", {"engine": "", "rootless": 1, "limits": {}}),
+    ("isolation", {"engine": "", "rootless": False, "limits": {"memory": [1]}}),
+    ("isolation", {"engine": "", "rootless": False, "limits": {"memory": [1, {}]}}),
+    ("isolation", {"engine": "", "rootless": False, "limits": {str(number): [1, 1] for number in range(33)}}),
 ]
 
 
@@ -228,6 +244,12 @@ def test_a_header_with_other_fields_is_refused(change: Callable[[Any], Any], why
     header, *rest = lines_of(WHOLE)
     with pytest.raises(ParcelError, match=why):
         decode(packed([change(header), *rest]), "a.parcel")
+
+
+def test_a_parcel_of_before_engines_were_asked_what_they_apply_is_read() -> None:
+    header, *rest = lines_of(WHOLE)
+    del header["isolation"]
+    assert decode(packed([header, *rest]), "a.parcel") == replace(WHOLE, isolation=None)
 
 
 @pytest.mark.parametrize("text", [b"{", b"NaN", b'"\\ud800"', b"1e999", b"9" * 30, b"[" * 100_000, b"\xff"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import canonical, contract, dropout, learning, operators, proof, rules
+from bench import canonical, contract, dropout, learning, mixed, operators, proof, rules
 from bench import parity as of_bench
 from bench.workloads import ops
 from runner.results import parity
@@ -60,11 +60,13 @@ def test_bounds_that_no_reference_holds_are_those_of_the_bench() -> None:
     assert of_bench.DECAY_BOUND == parity._DECAY
     assert dropout.MARGIN == parity._DEVIATIONS
     expected = {
-        ", first step": (dropout.FIRST_STEP, dropout.FIRST_STEP_IN_HALF),
-        ", at rest": (dropout.AT_REST, dropout.AT_REST),
-        ", digits": (dropout.SHARE_OF_HALF, dropout.SHARE_OF_HALF),
+        ", first step": dropout.FIRST_STEP,
+        ", at rest": dropout.AT_REST,
+        ", digits": rules.EXACT[", digits"],
     }
     assert expected == parity._FIRST_STEP
+    in_half = {(", first step", name): dropout.FIRST_STEP_IN_HALF[mixed.half(name)] for name in rules.MIXED}
+    assert in_half == parity._FIRST_STEP_IN_HALF
 
 
 @pytest.mark.parametrize("precision", operators.ROUNDOFF)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +91,52 @@ def without_a_time(path: Path) -> None:
     rows = pq.read_table(path)
     at = rows.schema.get_field_index("seconds")
     pq.write_table(rows.set_column(at, rows.schema.field(at), pa.nulls(len(rows), pa.float64())), path)
+
+
+def with_a_text_of_200_megabytes(path: Path) -> None:
+    rows = pq.read_table(path)
+    at = rows.schema.get_field_index("cell_id")
+    long = pa.array(["a" * (200 << 20)] + ["a"] * (len(rows) - 1), pa.large_string())
+    pq.write_table(rows.set_column(at, "cell_id", long), path, compression="zstd", use_dictionary=False)
+
+
+def with_twenty_million_rows(path: Path) -> None:
+    pq.write_table(pa.table({"seconds": pa.repeat(1.0, 20_000_000)}), path, compression="zstd")
+
+
+READING = """
+import sys
+from pathlib import Path
+from runner.results import store
+try:
+    store.read([Path(sys.argv[1])], "samples")
+except store.StoreError as error:
+    print(error, file=sys.stderr)
+# What getrusage says may be of the process that started this one.
+print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+"""
+
+
+def peak_kilobytes(run: Path) -> tuple[int, str]:
+    """The peak memory of a process that reads a run, and what it says of it."""
+    ended = subprocess.run([sys.executable, "-c", READING, run], capture_output=True, text=True, check=True)
+    return int(ended.stdout), ended.stderr
+
+
+@pytest.mark.parametrize(
+    "bomb", [with_a_text_of_200_megabytes, with_twenty_million_rows], ids=lambda bomb: bomb.__name__
+)
+def test_a_small_table_that_unpacks_to_much_is_refused_before_it_takes_memory(
+    tmp_path: Path, bomb: Callable[[Path], None]
+) -> None:
+    run = synthetic.make_run(tmp_path / "run", windows=3)
+    stored.as_schema_1(run)
+    honest, _ = peak_kilobytes(run)
+    bomb(path := min((run / "samples").iterdir()))
+    assert path.stat().st_size < 100_000
+    taken, said = peak_kilobytes(run)
+    assert f"{path} cannot be read as a samples table (it " in said
+    assert taken < honest + 50_000
 
 
 @pytest.mark.parametrize(
@@ -205,3 +253,44 @@ def test_a_repeat_that_ended_well_has_windows_or_single_operations(tmp_path: Pat
     stored.write_repeat(other, entry, 1, {"cells": [row], "operations": [{"operation": "add", "seconds": 1.0}]})
     stored.as_schema_1(other, packed=packed)
     assert entry not in store.read([other], "samples")["cell_id"].to_pylist()
+
+
+def varint(value: int, length: int = 0) -> bytes:
+    """A number as a footer has it, over so many bytes or the fewest."""
+    value, coded = value << 1, bytearray()
+    while value > 127 or len(coded) + 1 < length:
+        coded.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*coded, value])
+
+
+@pytest.mark.parametrize(
+    ("understated", "said"),
+    [
+        (("total_byte_size",), "it unpacks to more bytes than a table has"),
+        (("total_byte_size", "total_uncompressed_size"), "it has more than 1000000 rows or 1048576 bytes"),
+    ],
+    ids=["of the group", "of the group and its columns"],
+)
+def test_a_footer_that_understates_its_sizes_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, understated: tuple[str, ...], said: str
+) -> None:
+    run = synthetic.make_run(tmp_path / "run", windows=3)
+    stored.as_schema_1(run)
+    path = min((run / "samples").iterdir())
+    table = pa.concat_tables([pq.read_table(path)] * 100_000).combine_chunks()
+    pq.write_table(table, path, compression="zstd", use_dictionary=False)
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    sizes = [group.total_byte_size] if "total_byte_size" in understated else []
+    if "total_uncompressed_size" in understated:
+        sizes += [group.column(at).total_uncompressed_size for at in range(group.num_columns)]
+    data = path.read_bytes()
+    begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    footer = data[begin:]
+    for size in sizes:
+        footer = footer.replace(varint(size), varint(1, len(varint(size))))
+    path.write_bytes(data[:begin] + footer)
+    assert pq.ParquetFile(path).metadata.row_group(0).total_byte_size == 1
+    monkeypatch.setattr("runner.results.on_disk.schema_1._MOST_TEXT_BYTES", 1 << 20)
+    with pytest.raises(StoreError, match=f"{path} cannot be read as a samples table .{said}"):
+        store.read([run], "samples")

@@ -15,6 +15,7 @@ from reports.answers.left import left
 from reports.data import tables
 from runner.catalog.images import PROJECT
 from runner.results.store import RunStore
+from tests.fixtures.toys import toy_variables
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
@@ -30,12 +31,7 @@ toy_runner.main()
 
 
 def run(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {
-        "DLBENCH_TOY": "",
-        "DLBENCH_TOY_SECONDS": "0.05",
-        "DLBENCH_TOY_STARTED": str(tmp_path / "started"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
+    environment = os.environ | toy_variables(tmp_path)
     command = [sys.executable, "-c", RUNNER, "matrix", "--out", str(tmp_path / "results"), *words]
     ended = subprocess.run(
         command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False, timeout=300
@@ -65,8 +61,8 @@ def test_an_open_pair_gets_further_repeats_that_every_reader_counts_and_a_run_th
     assert "18 repeats of 2 cells ok" in ended.stderr
     assert "not yet run" not in ended.stderr.split("18 repeats")[1]
     told = json.loads(ended.stdout)
-    assert told["planned"] == 14
-    assert Counter(cell["repeat"] for cell in told["cells"]) == dict.fromkeys(range(1, 10), 2)
+    assert told["planned_repeats"] == 14
+    assert Counter(cell["repeat"] for cell in told["results"]) == dict.fromkeys(range(1, 10), 2)
     cells = tables.load([folder]).cells
     assert [cell.planned for cell in cells] == [9, 9]
     assert left(cells) == ()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import PROJECT
+from tests.fixtures.toys import toy_variables
 
 # In thousandths of a run's operations. The first is the folder of the run; beside run.json there are several.
 SHARES = ("0", "30", "60", "500", "990")
@@ -24,12 +25,7 @@ SHARES = ("0", "30", "60", "500", "990")
 def test_a_runner_that_is_killed_at_a_file_operation_loses_nothing(tmp_path: Path) -> None:
     shares = () if os.environ.get("DLBENCH_STRANGERS") == "all" else SHARES
     (tmp_path / "started").touch()
-    environment = os.environ | {
-        "DLBENCH_TOY": "",
-        "DLBENCH_TOY_SECONDS": "0.05",
-        "DLBENCH_TOY_STARTED": str(tmp_path / "started"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
+    environment = os.environ | toy_variables(tmp_path)
     command = [sys.executable, "-m", "tests.unit.kill_points", str(tmp_path), *shares]
     ended = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr[-3000:]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from runner.engines.process import installed
 from runner.machine.devices import Gpu
+from runner.nodes.node_agent import Agent, _Pipe
+from runner.nodes.wire import messages
+from runner.results import store
 from runner.results.store import RunStore
 from runner.run import execution
 from runner.run.options import UsageError
+from tests.fixtures import stored, synthetic
 from tests.stand_ins import fleet
 
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
@@ -30,17 +36,17 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("number", [100, 101, 802, 803, 804, 999])
-def test_a_run_whose_gpu_cannot_be_opened_measures_nothing_and_goes_on_when_it_is_mended(
+def test_a_run_whose_gpu_cannot_be_opened_measures_nothing_and_goes_on_after_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     run = RunStore(tmp_path / "20261126-000000-abcd")
     monkeypatch.setenv("DLBENCH_CUINIT", str(number))
     with pytest.raises(UsageError) as raised:
-        execution._open(GPU, run)
+        execution.open_gpus("venv", [GPU], run.run_id)
     assert str(raised.value).startswith(f"NVIDIA H200 cannot be opened: cuInit says {number} CUDA_ERROR_")
     assert str(raised.value).endswith("; then say --resume 20261126-000000-abcd")
     monkeypatch.delenv("DLBENCH_CUINIT")
-    execution._open(GPU, run)
+    execution.open_gpus("venv", [GPU], run.run_id)
     assert installed.opened(sys.executable, UUID) == ([UUID], "")
 
 
@@ -48,4 +54,39 @@ def test_a_machine_whose_libcuda_lies_elsewhere_is_left_to_its_containers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installed, "opened", lambda *_: ([], "libcuda.so.1: cannot open shared object file; start"))
-    execution._open(GPU, RunStore(tmp_path / "run"))
+    execution.open_gpus("venv", [GPU], "run")
+
+
+def test_resuming_measures_a_repeat_again_that_found_no_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=6)
+    run = RunStore(folder)
+    assert store.without_device(folder) == set()
+    failed = sorted(run.finished())[0]
+    with_failure = {**stored.rows_of(folder, "cells", *failed)[0], "status": "failed", "error_kind": "no-device"}
+    stored.change(folder, "cells", lambda row: with_failure if (row["cell_id"], row["repeat"]) == failed else row)
+    before = run.finished()
+    assert store.without_device(folder) == {failed}
+    execution.clear_up(run)
+    assert run.finished() == before - {failed}
+    assert store.without_device(folder) == set()
+    assert "1 repeat that found no GPU" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("driver")
+def test_an_agent_whose_gpu_cannot_be_opened_refuses_before_its_first_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    prospect = SimpleNamespace(
+        engine=SimpleNamespace(name="venv"),
+        machine=SimpleNamespace(gpus=(GPU,)),
+        options=SimpleNamespace(wait=None),
+        jobs=(),
+        boards=lambda jobs: [GPU.board],
+    )
+    agent = Agent(_Pipe(io.BytesIO()))
+    monkeypatch.setattr(agent, "_look", lambda order: prospect)
+    agent.take(messages.Look(node="n1", options={}))
+    agent.take(messages.Begin(run="20261126-000000-abcd", leased=True))
+    monkeypatch.setenv("DLBENCH_CUINIT", "802")
+    with pytest.raises(
+        UsageError, match="NVIDIA H200 cannot be opened: cuInit says 802 .*--resume 20261126-000000-abcd"
+    ):
+        agent.run()

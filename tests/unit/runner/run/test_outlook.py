@@ -12,9 +12,9 @@ from runner.catalog.names import PresetName
 from runner.catalog.workloads import load_workloads
 from runner.plan.plan import Plan, Skip
 from runner.run import outlook
-from runner.run.begin import Prospect
 from runner.run.dispatch import Job
 from runner.run.options import Options
+from runner.run.prospect import Prospect
 from runner.text import plural
 from tests.fixtures.plans import CPU, make_cell
 
@@ -62,7 +62,7 @@ def test_the_grid_keeps_every_name_whole_on_a_terminal_and_in_a_pipe(
     prospect: Any = SimpleNamespace(
         engine=SimpleNamespace(name="venv"),
         why_engine="engine venv: as asked",
-        machine=SimpleNamespace(refused=(), notes=()),
+        machine=SimpleNamespace(gpus=(), refused=(), notes=()),
         plan=Plan(cells, ()),
         options=SimpleNamespace(repeats=None, data=None),
         repeats=3,
