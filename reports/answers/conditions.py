@@ -1,7 +1,8 @@
 """The conditions of the machines that measured: nodes that were given up, a drift that all cells of a run share, and signs of other work.
 
 A low share of the CPUs alone shows nothing of other work: a small network leaves most of them idle. Less than one CPU does, and so does
-another framework that got more at the same work (reports/data/telemetry_signals.py). No run records what others took.
+another framework that got more at the same work (reports/data/telemetry_signals.py). Runs of older releases do not record what others
+took (runner/results/other_work.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from reports.data.model import MeasuredCell, StoredRun
 from reports.data.telemetry_signals import FEW, cpus_busy, given
 from reports.wording import number, percent, plural
+from runner.results.other_work import OtherWork
 from runner.results.statistics import Array
 from runner.results.student import student_tail
 from runner.text import in_a_line
@@ -117,7 +119,16 @@ def question(cells: Iterable[MeasuredCell]) -> str:
     if low := _low(_starved(cells)):
         got = f"{plural(len(low), 'cell')} got less than half of {'its' if len(low) == 1 else 'their'} CPUs"
         parts.append(f"{got} ({_named(_starved(cells))}), one {_share(low)}")
+    if taken := _taken(cells):
+        most = max(taken)
+        parts.append(
+            f"other work kept CPUs busy beside {plural(len(taken), 'cell')}, at most {most.cpus:.2g} beside one that had {most.of_the_cell}"
+        )
     return f"Other programs may have slowed some cells: {'; '.join(parts)}." if parts else ""
+
+
+def _taken(cells: Iterable[MeasuredCell]) -> list[OtherWork]:
+    return [cell.other_work for cell in cells if cell.other_work]
 
 
 def _named(cells: Iterable[MeasuredCell]) -> str:
@@ -131,6 +142,8 @@ def in_short(cells: Iterable[MeasuredCell]) -> str:
     """The same in a few words; empty where there is no question."""
     cells = list(cells)
     low = _low([*(cell for cell in cells if cell.status == "ok" and cell.too_noisy), *_starved(cells)])
+    if taken := _taken(cells):
+        return f"other work took {number(max(taken).cpus, 2)} CPUs"
     return f"a cell got {_share(low)} CPUs" if low else "perhaps other programs ran" if question(cells) else ""
 
 

@@ -181,6 +181,7 @@ def _of_the_machine(cells: Sequence[MeasuredCell]) -> list[str]:
     disturbed = [cell.label for cell in cells if cell.foreign_processes]
     if disturbed:
         caveats.append(f"Disturbed: other processes computed on the GPU of {listing(disturbed)} meanwhile.")
+    caveats += [f"Disturbed: {cell.label}: {taken}." for cell in cells if (taken := cell.other_work)]
     if host_bound := [cell for cell in cells if cell.host_bound]:
         which = f"kernels ran in less than half of a step's time in {listing([cell.label for cell in host_bound])}"
         caveats.append(f"Host-bound: {which}: it is more the host's than the GPU's.{_replays(host_bound, cells)}")

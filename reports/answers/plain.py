@@ -113,7 +113,7 @@ def _beside(cell: MeasuredCell) -> list[str]:
         "unsteady": cell.shifts,
         "throttled": cell.throttled,
         "few CPUs": cell.cpu_share is not None,
-        "disturbed": cell.foreign_processes,
+        "disturbed": cell.foreign_processes or cell.other_work,
     }
     return [word for word, fact in facts.items() if fact]
 

@@ -11,6 +11,7 @@ from bench import rules
 from reports.wording import cell_name, percent, step_interval
 from runner.results import clock_settings, statistics
 from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
+from runner.results.other_work import OtherWork, of_cell
 from runner.results.rank.ranking import Field, Verdict
 from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
@@ -118,6 +119,11 @@ class MeasuredCell(StoredCell):
     def name(self) -> str:
         """The framework, its version and CUDA, and the mode where it is not the default; not unique, as `label` is."""
         return cell_name(self.image, self.framework, self.mode)
+
+    @property
+    def other_work(self) -> OtherWork | None:
+        """What other work took beside it, where that is much."""
+        return of_cell(self)
 
     @property
     def comparable(self) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from reports.data.model import MeasuredCell, Repeat, Signal, Tables
 from reports.wording import listing, number, plural
 from runner.results import clock_settings
-from runner.results.cells import Key
+from runner.results.cells import Key, middle
 from runner.results.rows import columns, in_order, parts
 from runner.results.statistics import Array
 
@@ -134,7 +134,7 @@ def starved(cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
     """The cells, each with the share of its CPUs if it is few, and work took them that is not the cell's own, or may have.
 
     It did where the cell got less than one CPU. It may have where another framework got half or more of its own at the same work: that
-    work can use the CPUs.
+    work can use the CPUs. It did not where what other work took was recorded, and is little.
     """
     cells = list(cells)
     busy = {cell.anchor: cpus_busy(cell) for cell in cells}
@@ -151,6 +151,7 @@ def starved(cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
         cell.anchor: share
         for cell in _on_cpus(cells)
         if (share := shares.get(cell.anchor, 1.0)) < FEW
+        and (cell.other_work or middle((repeat.row for repeat in cell.measured), "other_cpus") is None)
         and (most[cell.key, given(cell)] >= FEW or (busy[cell.anchor] or 0.0) < LEAST)
     }
     return [replace(cell, cpu_share=few[cell.anchor]) if cell.anchor in few else cell for cell in cells]

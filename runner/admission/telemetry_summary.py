@@ -17,22 +17,45 @@ def on_the_cells_clock(rows: Iterable[Mapping[str, Any]], started_unix: float) -
 
 
 def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], step: float = 1 / HERTZ) -> Row:
-    """The columns of `cells` that telemetry gives, over the steady windows: energy, joules per item, heat, memory, throttling.
+    """The columns of `cells` that telemetry gives, over the steady windows: energy, joules per item, heat, memory, throttling, other work.
 
     `rows` and `samples` are on the same clock; `step` seconds lie between the rows of a device.
     Every value is None where the devices did not say.
     """
     steady = [sample for sample in samples if sample["stage"] == "steady"]
+    if not steady:
+        return {}
     devices: dict[str, list[Row]] = {}
     for row in rows:
         devices.setdefault(row["device"], []).append(row)
-    of_cpu = [row for row in devices.pop("cpu", []) if row.get("energy_joules") is not None]
-    gpus = devices or ({"cpu": of_cpu} if of_cpu else {})
-    if not steady or not gpus:
-        return {}
     begin = min(sample["begin_seconds"] for sample in steady)
     end = max(sample["begin_seconds"] + sample["seconds"] for sample in steady)
-    items = sum(sample["items"] for sample in steady)
+    cpu = devices.pop("cpu", [])
+    others = {"other_cpus": other_cpus(cpu, begin, end)}
+    of_cpu = [row for row in cpu if row.get("energy_joules") is not None]
+    gpus = devices or ({"cpu": of_cpu} if of_cpu else {})
+    return others | _of_devices(gpus, begin, end, sum(sample["items"] for sample in steady), step) if gpus else others
+
+
+def other_cpus(rows: Sequence[Row], begin: float, end: float) -> float | None:
+    """How many CPUs other work than the cell's kept busy between two times; None where no two rows within them say.
+
+    The counters move in steps of a hundredth of a second, so a little less than none is none.
+    """
+    points: list[tuple[float, float]] = [
+        (row["seconds"], row["machine_cpu_seconds"] - row["cpu_seconds"])
+        for row in rows
+        if begin <= row["seconds"] <= end
+        and row.get("machine_cpu_seconds") is not None
+        and row.get("cpu_seconds") is not None
+    ]
+    if len(points) < 2 or points[-1][0] <= points[0][0]:
+        return None
+    return max(0.0, (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0]))
+
+
+def _of_devices(gpus: Mapping[str, Sequence[Row]], begin: float, end: float, items: int, step: float) -> Row:
+    """The columns of a cell's GPUs, or of the packages of its CPU."""
     spent = [energy(of_gpu, begin, end, step) for of_gpu in gpus.values()]
     joules = sum(each for each, _ in spent if each is not None) if all(each is not None for each, _ in spent) else None
     inside = [row for of_gpu in gpus.values() for row in of_gpu if begin <= row["seconds"] <= end]

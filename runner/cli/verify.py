@@ -20,7 +20,7 @@ from runner.json_document import print_document
 from runner.results.store import write_bytes
 from runner.run.options import Options
 from runner.run.prospect import Prospect
-from runner.verify import causes, output, verification
+from runner.verify import causes, measuring, output, verification
 from runner.verify.fleet.level import Level, chosen, seconds_of, site_here
 from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.references import is_index
@@ -51,8 +51,8 @@ References = Annotated[
 Levels = Annotated[
     int,
     typer.Option(
-        help="1: facts and imports, at most 45 s. 2: also parity and ceilings, two minutes a device more. 3: all. Levels 1 and 2 "
-        "judge no step time.",
+        help="1: facts and imports, at most 45 s. 2: also parity and ceilings, two minutes a device more. 3: all, in at "
+        "most twice the time that it says first. Levels 1 and 2 judge no step time.",
         min=1,
         max=3,
     ),
@@ -132,8 +132,8 @@ def verify(
     if more and not run:
         raise UserError(f"{more[0]}: runs are judged with --run: say `runner verify --run {more[0]}`")
     run = [*(run or ()), *(more or ())]
-    measuring = {"--image": image, "--engine": engine, "--workloads": workloads, "--python": options.python}
-    _check({**measuring, "--nodes": options.nodes, "--time": time}, bool(run), each_gpu)
+    asked = {"--image": image, "--engine": engine, "--workloads": workloads, "--python": options.python}
+    _check({**asked, "--nodes": options.nodes, "--time": time}, bool(run), each_gpu)
     options = _measured(options, image, engine, tuple(map(full_name, split_words(workloads))) or ROSETTA)
     if level < 3:
         _refuse_beside_level(level, {"--run": run, "--each-gpu": each_gpu, "--junit": junit, "--markdown": markdown})
@@ -144,7 +144,7 @@ def verify(
         return verification.assess(folders, beside(folders), margin / 100 if margin else None)
 
     def more_repeats(folder: Path) -> dict[str, int]:
-        return verification.repeats_wanted(judge([folder]), most_repeats)
+        return measuring.repeats_wanted(judge([folder]), most_repeats)
 
     try:
         folders = chosen_runs(run, options.out) if run else _measure(options, each_gpu, more_repeats, time)
@@ -214,7 +214,7 @@ def _references(place: str | None, names: list[str] | None) -> Callable[[Sequenc
     return lambda _: chosen
 
 
-def _measure(options: Options, each_gpu: bool, further: verification.Further, time: str | None) -> list[Path]:
+def _measure(options: Options, each_gpu: bool, further: measuring.Further, time: str | None) -> list[Path]:
     """Measure this machine, or the nodes that the options name; the folders of the runs."""
     if sentence := causes.dropped(os.environ):
         note(sentence)
@@ -223,12 +223,12 @@ def _measure(options: Options, each_gpu: bool, further: verification.Further, ti
         from runner.verify.fleet.measurement import measure_nodes
 
         return measure_nodes(options, sys.argv, write_report, time)
-    return verification.measure_here(options, sys.argv, write_report, each_gpu, further, _limited(time))
+    return measuring.measure_here(options, sys.argv, write_report, each_gpu, further, _limited(time))
 
 
-def _check(measuring: Mapping[str, object], stored: bool, each_gpu: bool) -> None:
-    """Raises UserError for options that do not go together. `measuring`: those that say what to measure, None where not given."""
-    given = [option for option, value in measuring.items() if value is not None]
+def _check(asked: Mapping[str, object], stored: bool, each_gpu: bool) -> None:
+    """Raises UserError for options that do not go together. `asked`: those that say what to measure, None where not given."""
+    given = [option for option, value in asked.items() if value is not None]
     if stored and given:
         raise UserError(f"{given[0]} says what to measure, and --run measures nothing: leave one of the two out")
     fleets = [option for option in given if option in ("--nodes", "--time")]
@@ -236,7 +236,7 @@ def _check(measuring: Mapping[str, object], stored: bool, each_gpu: bool) -> Non
         raise UserError(f"{fleets[0]} is for comparing GPUs with one another: add --each-gpu")
 
 
-def _limited(time: str | None) -> verification.Limit | None:
+def _limited(time: str | None) -> measuring.Limit | None:
     """The function that chooses a level for --time, and reports it; None without --time."""
     if time is None:
         return None

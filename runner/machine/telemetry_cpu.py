@@ -1,4 +1,5 @@
-"""The CPU's telemetry while a cell runs: the cell's CPU time and memory, the clock of its CPUs, the energy of the CPU's packages.
+"""The CPU's telemetry while a cell runs: the cell's CPU time and memory, all CPU time of the machine, the clock of the cell's CPUs, the
+energy of the CPU's packages.
 
 The first two come from the cell's control group, or from psutil where the cell has none of its own. Most virtual machines give neither
 clock nor energy: those columns are empty there.
@@ -24,6 +25,9 @@ _SLOW_SECONDS = 1.0  # and so often at most comes psutil's walk over all process
 
 _CPUS = Path("/sys/devices/system/cpu")
 _CPUINFO = Path("/proc/cpuinfo")
+_STAT = Path("/proc/stat")
+# The fields of its first line: user, nice, system, idle, iowait, irq, softirq, steal. Of the others the first two count already.
+_FIELDS, _IDLE = 8, (3, 4)
 _POWERCAP = Path("/sys/class/powercap")
 
 
@@ -60,6 +64,8 @@ class ProcessSampler:
             self._next = now + _SLOW_SECONDS
             return None
         row: Row = {"device": "cpu", "unix": now, "cpu_seconds": seconds, "memory_bytes": memory}
+        with contextlib.suppress(OSError, ValueError):
+            row["machine_cpu_seconds"] = machine_seconds()
         if now >= self._next_clock:
             self._next_clock = now + _SLOW_SECONDS
             row["cpu_megahertz"] = self._clock.megahertz()
@@ -93,6 +99,12 @@ def read_group(cpu: Path, memory: Path) -> tuple[float, int]:
     return seconds, int(_content(memory))
 
 
+def machine_seconds() -> float:
+    """CPU seconds of all that ran on this machine so far, and of what its host gave to other machines meanwhile."""
+    ticks = [int(field) for field in _content(_STAT).split("\n", 1)[0].split()[1 : 1 + _FIELDS]]
+    return sum(each for at, each in enumerate(ticks) if at not in _IDLE) / os.sysconf("SC_CLK_TCK")
+
+
 def _content(path: Path) -> str:
     """A small file of the kernel. Python's file objects cost too much at every tick of every cell."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -114,6 +126,8 @@ def read_tree(pid: int) -> tuple[float, int]:
             with contextlib.suppress(psutil.NoSuchProcess), process.oneshot():
                 times = process.cpu_times()
                 seconds += times.user + times.system
+                # What its children took that have ended: a counter must not fall. Only Linux has it.
+                seconds += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
                 memory += process.memory_info().rss
     except psutil.Error:
         raise ProcessLookupError(pid) from None

@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 from bench import rules
 from reports.wording import percent, plural
 from runner.catalog import cuda as cuda_releases
+from runner.results.other_work import OtherWork
 from runner.verify.ceilings import Ceilings, best, is_machine_busy
 from runner.verify.references.clock_telemetry import Telemetry
 from runner.verify.references.facts import Facts
@@ -45,6 +46,7 @@ class Case:
     error_kind: str = ""
     first_step_seconds: float | None = None
     foreign_processes: tuple[str, ...] = ()  # who else computed on its GPUs while it ran
+    other_work: OtherWork | None = None
     slowdown: float = 1.0  # how many times as long windows took after a change midway
     reference_slowdown: float = 1.0
 
@@ -198,10 +200,13 @@ def _settings(case: Case) -> Iterator[Cause]:
 
 def _busy(case: Case) -> Iterator[Cause]:
     ceilings = case.ceilings
+    evidence = [str(case.other_work)] if case.other_work else []
     if ceilings and is_machine_busy(ceilings):
+        evidence += [f"{ceilings.load:.1f} processes were running on {ceilings.cpus} CPUs before the measurement began"]
+    if evidence:
         yield Cause(
             "a busy machine",
-            f"{ceilings.load:.1f} processes were running on {ceilings.cpus} CPUs before the measurement began",
+            "; ".join(evidence),
             "stop the other programs (top shows them), or measure when the machine is idle",
         )
     processes = case.facts.device.get("foreign_processes")

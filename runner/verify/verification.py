@@ -1,39 +1,26 @@
-"""The command `runner verify`: measure this machine's cells, judge each beside a reference, and say why."""
+"""The verdicts of `runner verify`: each stored cell beside a reference, and why."""
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from runner.machine import lease
-from runner.machine.detect import detect
+from runner.results import other_work
 from runner.results.cells import MISSING, StoredCell, foreign_processes, middle, not_yet_run
 from runner.results.rank.blocks import Scatter
 from runner.results.statistics import Array, Estimate, of_kind
 from runner.results.steadiness import level_shift, slowdown
-from runner.results.store import RunStore, write_bytes
-from runner.run.begin import look_ahead, start
-from runner.run.dispatch import places
-from runner.run.execution import execute, interruptible
-from runner.run.options import Options, UsageError
-from runner.run.progress import announce, say
-from runner.run.prospect import Prospect
-from runner.run.schedule import slot_of
-from runner.text import plural
 from runner.verify.causes import Case, Cause, causes, per_cent
-from runner.verify.ceilings import CeilingsError, is_machine_busy, measure
-from runner.verify.load import load_each
+from runner.verify.ceilings import is_machine_busy
 from runner.verify.outliers import FleetFinding
 from runner.verify.references.among import AmongMachines, among_machines
 from runner.verify.references.comparability import ChosenReference, reference_for
 from runner.verify.references.facts import DifferentFact, Facts
-from runner.verify.references.measured import Measured, ceilings_path, read_runs
+from runner.verify.references.measured import Measured, read_runs
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference
 from runner.verify.step_model import ModelledStep, modelled_step
 from runner.verify.together import Together, together
@@ -43,20 +30,15 @@ from runner.verify.verdict import (
     CellVerdict,
     Ratio,
     Sides,
-    beyond_doubt,
     excused,
     exit_code,
     meaning,
-    narrows,
     questions_of,
     ratios_to_references,
     repeats_to_tell,
     sessions_to_tell,
     verdict_of,
 )
-
-# A cell that looks slow gets so many times the repeats of an open one before it is called so.
-TO_ACCUSE = 3
 
 
 @dataclass(frozen=True)
@@ -150,133 +132,6 @@ class Verification:
 def _without_reference(finding: CellFinding) -> bool:
     """True if a cell computes the specification and has no reference that decides, so that only its fleet can."""
     return finding.parity_passed is True and finding.kind in ("no-reference", "not-comparable", "open")
-
-
-# The folder of a run -> the report that was written of it.
-WriteReport = Callable[[Path], Path]
-
-# The folder of a run -> how many repeats each open cell gets, by the cell's id.
-Further = Callable[[Path], Mapping[str, int]]
-
-
-class Part(Protocol):
-    """The part of a plan that a limit of time leaves (runner.verify.fleet.level)."""
-
-    @property
-    def workloads(self) -> tuple[str, ...]: ...
-    @property
-    def repeats(self) -> int: ...
-    @property
-    def loads(self) -> bool: ...
-
-
-Limit = Callable[[Prospect], Part]
-
-
-def measure_here(
-    options: Options,
-    argv: Sequence[str],
-    write_report: WriteReport,
-    each_gpu: bool = False,
-    further: Further = lambda _: {},
-    limited: Limit | None = None,
-) -> list[Path]:
-    """Measure the ceilings and the cells of this machine; the folders of the runs. Raises UserError.
-
-    `limited` says what of the plan for all GPUs is measured; without it, all. `further` is called once, after the first repeats. With
-    `each_gpu` it is not: the GPUs are compared with one another, and more or later repeats of one GPU would look like a difference
-    between them. The GPUs of a model are measured in one run, one at a time, in shuffled blocks: a drift of the machine then comes to
-    each of them alike.
-    """
-    if not each_gpu:
-        prospect, run = _measure(options, argv, write_report)
-        if not prospect.jobs_left(run):
-            _go_on(prospect, run, further(run.folder), write_report)
-        return [run.folder]
-    # Before the engine: without a GPU it does not matter which framework is here.
-    machine = detect(options.gpus, options.share)
-    gpus = machine.gpus if not machine.gpus and not machine.refused else look_ahead(options).machine.gpus
-    if len(gpus) < 2:
-        why = f" ({machine.why_no_gpu})" if machine.why_no_gpu and not gpus else ""
-        raise UsageError(
-            f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here{why}; leave the option out"
-        )
-    part = limited(look_ahead(options.model_copy(update={"each_gpu": True}))) if limited else None
-    if part is not None:
-        options = options.model_copy(update={"workloads": part.workloads, "repeats": part.repeats})
-    folders = []
-    # A run of each model: only GPUs of one model are compared, and the ceilings of a run are those of its first GPU.
-    for model in dict.fromkeys(gpu.model for gpu in gpus):
-        uuids = ",".join(gpu.uuid for gpu in gpus if gpu.model == model)
-        prospect, run = _measure(options.model_copy(update={"gpus": uuids, "each_gpu": True}), argv, write_report)
-        if prospect.jobs_left(run):
-            raise UsageError(
-                f"{run.folder} was interrupted, so no GPU was compared; go on with `runner matrix --resume {run.folder}`, then compare "
-                f"with `runner verify --each-gpu --run {run.folder}`, which loads no GPU"
-            )
-        folders.append(run.folder)
-    if part is not None and not part.loads:
-        return folders
-    with interruptible():
-        load_each(look_ahead(options), [RunStore(folder) for folder in folders])
-    return folders
-
-
-def _measure(options: Options, argv: Sequence[str], write_report: WriteReport) -> tuple[Prospect, RunStore]:
-    """One run, with the ceilings before its cells."""
-    prospect, run = start(options, argv)
-    announce(prospect)
-    with interruptible(), lease.hold(prospect.leased(prospect.jobs), run.run_id, say, options.wait):
-        _measure_ceilings(prospect, run)
-    execute(prospect, run, write_report)
-    return prospect, run
-
-
-def _go_on(prospect: Prospect, run: RunStore, needed: Mapping[str, int], write_report: WriteReport) -> None:
-    """Repeat cells of a run until each has the repeats that it needs, in blocks of all that need more."""
-    if not needed:
-        return
-    run.write_manifest(run.manifest() | {"extended": dict(needed)})
-    for repeats in sorted(set(needed.values())):
-        cells = tuple(cell for cell in prospect.plan.cells if needed.get(cell.id, 0) >= repeats)
-        say(f"not yet sure: {plural(len(cells), 'cell')}, going on to {repeats} repeats")
-        plan = replace(prospect.plan, cells=cells)
-        options = prospect.options.model_copy(update={"repeats": repeats})
-        more = replace(prospect, plan=plan, options=options)
-        execute(more, run, write_report)
-        if more.jobs_left(run):
-            return  # the repeats that ended are judged
-
-
-def repeats_wanted(verification: Verification, most: int) -> dict[str, int]:
-    """How many repeats each cell gets that is not yet sure and whose interval they would make narrower, by the cell's id.
-
-    An open cell gets `most`, and one whose ratio is beyond the margin TO_ACCUSE times as many. A cell that is slow gets these as well:
-    a second look that only open cells had would make healthy cells slow more often. It gets none where an interval of twice the width
-    would lie beyond the margin as well: chance does not reach so far, and each further repeat would be a slow one.
-    """
-    wanted: dict[str, int] = {}
-    for one in verification.findings:
-        if one.ratio and one.kind in ("open", "slow") and not beyond_doubt(one.ratio, one.margin):
-            repeats = most * TO_ACCUSE if one.ratio.value > 1 + one.margin else most
-            if narrows(one.ratio, repeats):
-                wanted[one.cell_id] = repeats
-    return wanted
-
-
-def _measure_ceilings(prospect: Prospect, run: RunStore) -> None:
-    """Run the probe once for each environment, before its cells, on a part of the machine as a cell gets it."""
-    cells = {(cell.image, cell.framework, cell.device_kind): cell for cell in prospect.plan.cells}
-    for (image, framework, kind), cell in cells.items():
-        slot = slot_of(prospect.machine, places(prospect.machine, kind)[:1])
-        prepared = prospect.engine.prepare(prospect.images[image], lambda line: print(f"     {line}", file=sys.stderr))
-        try:
-            rates = measure(prospect.engine, prepared, framework, cell.precision, slot, run.run_id)
-        except CeilingsError as error:
-            print(f"     {image}: its ceilings are not known: {error}", file=sys.stderr)
-            continue
-        write_bytes(ceilings_path(run.folder, image, framework, kind), rates.model_dump_json(indent=1).encode())
-        print(f"ceil {image}: {rates.sentence(framework)}", file=sys.stderr)
 
 
 def assess(folders: Sequence[Path], references: Sequence[Reference], margin: float | None = None) -> Verification:
@@ -417,14 +272,15 @@ def _disturbed(measured: Measured, verdict: CellVerdict) -> str:
     if measured.cell.too_noisy:
         return f"too noisy to be ranked: {remedy}"
     if verdict == "slow" and _busy(measured):
-        return f"slower than the reference, but other work kept the CPUs busy before it was measured: {remedy}"
+        return f"slower than the reference, but other work kept the CPUs busy: {remedy}"
     return ""
 
 
 def _busy(measured: Measured) -> bool:
-    """True if other work kept the CPUs busy before a CPU cell was measured."""
+    """True if other work kept the CPUs busy before a CPU cell was measured, or beside it."""
     ceilings = measured.ceilings
-    return measured.facts.device_kind == "cpu" and ceilings is not None and is_machine_busy(ceilings)
+    before = measured.facts.device_kind == "cpu" and ceilings is not None and is_machine_busy(ceilings)
+    return before or other_work.of_cell(measured.cell) is not None
 
 
 def _seconds(chosen: ChosenReference, run_id: str) -> float | None:
@@ -510,6 +366,7 @@ def _case(measured: Measured, chosen: ChosenReference) -> Case:
         error_kind=str(row.get("error_kind") or ""),
         first_step_seconds=cell.first_step_seconds,
         foreign_processes=foreign_processes(repeat.row for repeat in cell.repeats),
+        other_work=other_work.of_cell(cell),
         slowdown=slowdown([repeat.shift for repeat in cell.measured]),
         reference_slowdown=slowdown([level_shift(repeat) for repeat in reference.repeats]) if reference else 1.0,
     )

@@ -59,7 +59,7 @@ ROLES: Mapping[str, Role] = {
          "first_step_seconds", "jit_cache_grew_bytes", "steps", "host_peak_bytes", "device_peak_bytes", "device_used_bytes",
          "kernel_share", "energy_joules", "energy_source", "joules_per_item", "mean_power_watts", "max_temperature_celsius",
          "throttled", "device_proof", "version_proof", "foreign_processes", "throttled_by",
-         *map(rules.seconds_column, rules.PHASES)),
+         "other_cpus", *map(rules.seconds_column, rules.PHASES)),
         "result",
     ),
 }  # fmt: skip

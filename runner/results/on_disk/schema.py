@@ -101,6 +101,9 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("version_proof", "string"),
         ("foreign_processes", "list<string>"),  # who else computed on its GPUs meanwhile; null for a CPU
         ("throttled_by", "list<string>"),  # every reason that was seen; "power cap" alone is a GPU at its work
+        # Over the steady windows, how many CPUs were busy with other work, or taken by the host of a virtual machine: beside a GPU's cell
+        # they may be other cells'. Null in older runs.
+        ("other_cpus", "double"),
         ("schema_version", "int32"),
     ],
     "samples": [
@@ -179,6 +182,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("pcie_sent_bytes", "int64"),  # a counter
         ("pcie_received_bytes", "int64"),
         ("cpu_seconds", "double"),  # a counter
+        ("machine_cpu_seconds", "double"),  # a counter: of all that runs on the machine, and what its host took
         ("cpu_megahertz", "double"),  # the mean of the cell's CPUs; null where the machine does not report it
     ],
 }

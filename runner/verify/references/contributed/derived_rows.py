@@ -25,6 +25,7 @@ from runner.kit.archive import Archive, ArchiveError
 from runner.kit.contribution.run_facts import Frozen, Pseudonym, RunFacts
 from runner.kit.imported import Imported, import_archive
 from runner.paths import cache_folder
+from runner.results import other_work
 from runner.results.statistics import Array
 from runner.results.store import read_bytes, write_bytes
 from runner.results.untrusted import Hash, Text
@@ -130,6 +131,15 @@ def _of_cell(measured: Measured) -> Iterator[str]:
         yield f"{name}: {plural(len(measured.repeats), 'repeat')} with enough windows; a reference needs {FEWEST_REPEATS}"
     if held := sum(bool(repeat.row.get("throttled")) for repeat in cell.repeats):
         yield f"{name}: the GPU was throttled in {held} of {plural(len(cell.repeats), 'repeat')}; cool it, and measure again"
+    if facts.device_kind == "cpu" and not layout.names_a_processor(facts.device_model):
+        yield (
+            f"{name}: {facts.device_model!r} is the name of many processors: a virtual machine hides which it has; measure on the machine "
+            "itself, or let the virtual machine show its host's CPU"
+        )
+    if facts.device_kind == "cpu" and any(repeat.row.get("other_cpus") is None for repeat in cell.measured):
+        yield f"{name}: its telemetry does not say what other work took beside it; measure with psutil installed"
+    if taken := other_work.of_cell(cell):
+        yield f"{name}: {taken}; end it, and measure again"
     if cell.too_noisy:
         yield f"{name}: too noisy to be ranked; end what else runs on the machine, and measure again"
     if len({repeat.row.get("image_digest") for repeat in cell.repeats}) > 1:

@@ -15,6 +15,18 @@ SUFFIX = ".tar.gz"
 _DIGITS = 16
 
 
+# A processor of Intel's or AMD's has a number of three digits or more in its name. What a virtual machine shows in its place has none:
+# "AMD EPYC", "Intel Xeon Processor (Skylake)".
+_MAKERS, _NUMBER = re.compile(r"\b(intel|amd)\b", re.IGNORECASE), re.compile(r"\d{3}")
+_EMULATED = re.compile(r"\b(qemu|kvm|virtual)\b", re.IGNORECASE)
+
+
+def names_a_processor(model: str) -> bool:
+    """False for what a virtual machine shows in the place of its CPU's model: such names are the same for unlike processors."""
+    hidden = _MAKERS.search(model) and not _NUMBER.search(model)
+    return not hidden and not _EMULATED.search(model)
+
+
 def slug(name: str) -> str:
     """A name as that of a folder: small letters, digits, points and dashes."""
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:100] or "unnamed"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.answers import conditions
+from reports.answers import conditions, plain
 from reports.answers.overview import overview
 from reports.data import tables, telemetry_signals
 from reports.data.model import Tables
@@ -91,3 +91,13 @@ RECORDED = sorted((Path(__file__).parents[2] / "recorded").glob("*.jsonl"))
 def test_no_recorded_cell_is_too_noisy_to_be_ranked(path: Path) -> None:
     events = [json.loads(line) for line in path.read_text().splitlines()]
     assert next(event["noise"] for event in events if event["event"] == "end") <= MOST_NOISE
+
+
+@pytest.mark.parametrize(("others", "said"), [(0.8, "other work took 0.80 CPUs"), (0.1, "")])
+def test_what_other_work_took_is_told_in_numbers_and_beside_each_cell(others: float, said: str, tmp_path: Path) -> None:
+    data = tables.load([synthetic.make_run(tmp_path / "run", changes={"other_cpus": others})])
+    assert conditions.in_short(data.cells) == said
+    sentence = "other work kept CPUs busy beside 1 cell, at most 0.8 beside one that had 2"
+    assert (sentence in conditions.question(data.cells)) == bool(said)
+    below = [line for section in plain.sections(data) for line in section.below]
+    assert any(sentence in line for line in below) == bool(said)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +32,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(telemetry_cpu, "_CPUS", tmp_path / "cpu")
     monkeypatch.setattr(telemetry_cpu, "_CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(telemetry_cpu, "_POWERCAP", tmp_path / "powercap")
+    monkeypatch.setattr(telemetry_cpu, "_STAT", tmp_path / "stat")
     telemetry_cpu._measures_clocks.cache_clear()
     yield tmp_path
     telemetry_cpu._measures_clocks.cache_clear()
@@ -140,9 +143,44 @@ def test_a_machine_that_shows_nothing_leaves_gaps_and_no_zeros() -> None:
     row = ProcessSampler(Cell().pid, CpuClock((0,))).sample(time.time())
     assert row is not None
     assert row["cpu_megahertz"] is None
-    assert (
-        telemetry_summary.summary(
-            [row | {"seconds": 1.0}], [{"stage": "steady", "begin_seconds": 0.5, "seconds": 1, "items": 1}]
-        )
-        == {}
+    assert telemetry_summary.summary(
+        [row | {"seconds": 1.0}], [{"stage": "steady", "begin_seconds": 0.5, "seconds": 1, "items": 1}]
+    ) == {"other_cpus": None}
+
+
+def test_the_machines_cpu_time_is_all_but_idleness_with_what_its_host_took(bare: Path) -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    # user, nice, system, idle, iowait, irq, softirq, steal, and guests, who are in user and nice
+    fields = [10 * ticks, 2 * ticks, 3 * ticks, 99 * ticks, 77 * ticks, ticks, ticks, 5 * ticks, 8 * ticks, 2 * ticks]
+    (bare / "stat").write_text(f"cpu  {' '.join(map(str, fields))}\ncpu0 1 2 3\n")
+    row = ProcessSampler(Cell().pid, CpuClock((0,))).sample(time.time())
+    assert row is not None
+    assert row["machine_cpu_seconds"] == pytest.approx(22)
+
+
+@pytest.mark.parametrize(("cell", "machine", "others"), [(1.5, 1.6, 0.1), (1.0, 2.0, 1.0), (2.0, 1.99, 0.0)])
+def test_other_work_is_what_the_machine_did_beside_the_cell_in_the_steady_windows(
+    cell: float, machine: float, others: float
+) -> None:
+    rows = [
+        {"device": "cpu", "seconds": float(at), "cpu_seconds": cell * at, "machine_cpu_seconds": 700 + machine * at}
+        for at in range(20)
+    ]
+    # What ran before them is no matter.
+    rows[0] |= {"machine_cpu_seconds": 0.0}
+    steady = [{"stage": "steady", "begin_seconds": 4.5, "seconds": 10.0, "items": 1}]
+    assert telemetry_summary.summary(rows, steady)["other_cpus"] == pytest.approx(others)
+    assert telemetry_summary.summary(rows[:6], steady)["other_cpus"] is None
+
+
+def test_the_cpu_time_of_children_that_have_ended_stays_in_the_counter() -> None:
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    program = (
+        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\nprint(flush=True)\nsys.stdin.read()"
     )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        seconds, _ = telemetry_cpu.read_tree(process.pid)
+        process.communicate()
+    assert seconds >= 0.3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -14,12 +15,14 @@ from typer.testing import CliRunner
 
 from runner.cli.main import app
 from runner.kit.contribution.shared_run import Bundle, bundle_of
+from runner.results.store import RunStore
 from runner.verify.outliers import spread_of
 from runner.verify.references.contributed import collection as contributed
 from runner.verify.references.contributed import derived_rows, index, layout
 from runner.verify.references.contributed.judge import FEWEST_BESIDE, Judgement, comment
-from tests.fixtures.contributions import MODELS, cell_of, contribution
+from tests.fixtures.contributions import MODELS, Forge, beside, cell_of, contribution
 from tests.fixtures.forgeries import FORGERIES, faster, of_parcels
+from tests.fixtures.synthetic import CPU
 
 SALT = b"s" * 32
 CELL_OF_ANOTHER_IMAGE = "torch-2.7.1-cu126"
@@ -87,6 +90,55 @@ def test_a_forged_bundle_is_never_accepted(few: tuple[Path, Bundle], name: str) 
     assert judgement.reasons
     # A tape that nothing contradicts is that of another machine, or a forger's: a person decides.
     assert (judgement.verdict == "open") == name.endswith("on the tape as well")
+
+
+@pytest.mark.parametrize(
+    ("forge", "why"),
+    [
+        (beside(0.1), ""),
+        (beside(20.0), "other work kept 20 CPUs busy beside it"),
+        (lambda parcels: parcels, "its telemetry does not say what other work took beside it"),
+    ],
+    ids=["quiet", "busy", "not said"],
+)
+def test_a_bundle_of_a_cpu_is_accepted_only_from_a_quiet_machine(forge: Forge, why: str, tmp_path: Path) -> None:
+    cell = cell_of(CPU, "torch-2.13.0-cpu", device_kind="cpu")
+    run = contribution(tmp_path / "run", cells=[cell], forge=forge)
+    judgement = judged(tmp_path / "collection", bring(tmp_path / "collection", bundle_of(run, SALT)))
+    assert judgement.verdict == ("refused" if why else "accepted"), judgement.reasons
+    assert why in " ".join(judgement.reasons)
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("AMD EPYC 9654 96-Core Processor", True),
+        ("Intel(R) Xeon(R) Platinum 8480C", True),
+        ("Intel(R) Core(TM) Ultra 7 155H", True),
+        ("AMD Ryzen AI MAX+ 395 w/ Radeon 8060S", True),
+        ("Intel(R) N100", True),
+        ("Neoverse-V2", True),
+        ("Apple M4", True),
+        ("AMD EPYC", False),
+        ("AMD EPYC-Rome Processor", False),
+        ("Intel Xeon Processor (Skylake, IBRS)", False),
+        ("Common KVM processor", False),
+        ("QEMU Virtual CPU version 2.5+", False),
+    ],
+)
+def test_a_name_that_hides_the_processor_is_no_device_model(model: str, names: bool) -> None:
+    assert layout.names_a_processor(model) == names
+
+
+def test_a_bundle_of_a_hidden_processor_is_refused(tmp_path: Path) -> None:
+    cell = cell_of("AMD EPYC", "torch-2.13.0-cpu", device_kind="cpu")
+    run = contribution(tmp_path / "run", cells=[cell], forge=beside(0.1))
+    host = json.loads((run / "run.json").read_text())["host"]
+    stored = RunStore(run)
+    stored.write_manifest(stored.manifest() | {"host": host | {"cpu_model": "AMD EPYC"}})
+    judgement = judged(tmp_path / "collection", bring(tmp_path / "collection", bundle_of(run, SALT)))
+    assert judgement.verdict == "refused"
+    assert "'AMD EPYC' is the name of many processors" in " ".join(judgement.reasons)
 
 
 def test_what_is_there_already_is_no_further_machine(few: tuple[Path, Bundle], tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from runner.run.dispatch import Job
 from runner.run.options import Options, UsageError
 from runner.run.prospect import Prospect
 from runner.verify import load, output
-from runner.verify import verification as verify
+from runner.verify import measuring as verify
 from runner.verify.load import GpuLoads, fleets_of_loads, groups_of_loads, load_each, read_loads
 from runner.verify.verification import Verification
 from runner.verify.verification_document import document

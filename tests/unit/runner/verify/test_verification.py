@@ -8,7 +8,6 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,18 +16,10 @@ from typer.testing import CliRunner
 
 from reports.data.tables import ANSWER, load
 from runner.cli.main import app
-from runner.engines.base import Slot
 from runner.json_document import print_document
-from runner.machine import lease
-from runner.machine.devices import Cpu, Gpu, Machine
 from runner.results.statistics import fewest_windows, ratio_estimate
-from runner.results.store import RunStore
-from runner.run.dispatch import places
-from runner.run.schedule import slot_of
 from runner.text import number
 from runner.verify import output as verify_output
-from runner.verify import verification
-from runner.verify.ceilings import CeilingsError
 from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.references.measured import ceilings_path, read_runs, reference_of
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference, SavedError
@@ -37,7 +28,6 @@ from runner.verify.verification import CellFinding, Verification, assess
 from runner.verify.verification_document import document
 from tests.fixtures import stored, synthetic
 from tests.fixtures.json_documents import valid
-from tests.fixtures.plans import make_cell
 from tests.fixtures.synthetic import LEVELS, make_run
 from tests.unit.runner.verify.test_causes import ceilings
 
@@ -202,6 +192,18 @@ def test_a_cell_whose_version_differs_from_the_reference_is_not_judged_with_the_
 ) -> None:
     run = make_run(tmp_path / "again", repeats=3, changes={"framework_version": "2.9.1"})
     assert torch_cnn(assess([run], [lab])).sound is False
+
+
+@pytest.mark.parametrize(("others", "kind"), [(1.1, "open"), (0.1, "slow"), (None, "slow")])
+def test_a_slow_cell_beside_which_other_work_ran_is_open_and_says_how_much(
+    tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch, others: float | None, kind: str
+) -> None:
+    slowed(monkeypatch, 1.3)
+    run = make_run(tmp_path / "again", repeats=3, changes={"other_cpus": others})
+    found = torch_cnn(assess([run], [lab]))
+    assert found.kind == kind
+    said = "other work kept 1.1 CPUs busy beside it, and it had 2"
+    assert (said in [cause.evidence for cause in found.causes]) == (kind == "open")
 
 
 def test_a_cell_that_other_work_disturbed_is_not_judged_with_the_others(tmp_path: Path, lab: Reference) -> None:
@@ -594,60 +596,6 @@ def test_a_folder_of_references_that_is_not_there_is_told(tmp_path: Path) -> Non
     make_run(tmp_path / "mine")
     ended = run_command("verify", "--run", str(tmp_path / "mine"), references=tmp_path / "typo")
     assert f"--references: {tmp_path / 'typo'} is not there" in ended.stderr
-
-
-def test_the_probe_gets_the_part_of_the_machine_that_a_cell_gets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise its ceiling is of more CPUs and memory than any cell has."""
-    gpus = tuple(
-        Gpu(at, f"GPU-{at}", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0, 1, 2, 3), f"GPU-{at}") for at in range(2)
-    )
-    machine = Machine(Cpu("a CPU", (0, 1, 2, 3), 8 << 30), gpus, None)
-    slots: list[Slot] = []
-
-    def probe(engine: Any, prepared: Any, framework: str, precision: str, slot: Slot, *rest: Any) -> Any:
-        slots.append(slot)
-        raise CeilingsError("the toy has none")
-
-    monkeypatch.setattr(verification, "measure", probe)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    cell = make_cell(device_kind="cuda", device_model="NVIDIA L4")
-    engine = SimpleNamespace(prepare=lambda image, say: None)
-    prospect: Any = SimpleNamespace(
-        plan=SimpleNamespace(cells=[cell]), machine=machine, engine=engine, images={cell.image: None}
-    )
-    verification._measure_ceilings(prospect, RunStore(tmp_path / "run"))
-    (slot,) = slots
-    assert slot == slot_of(machine, places(machine, "cuda")[:1])
-    assert (slot.device_uuids, slot.cpus) == (("GPU-0",), (0, 1))
-    assert slot.memory_bytes is not None
-
-
-def test_the_probe_of_a_gpu_waits_for_its_lease_and_is_ended_by_an_interrupt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It computes as a cell does: beside another runner's cell both would be measured wrong."""
-    monkeypatch.setenv(lease.VARIABLE, str(tmp_path / "leases"))
-    gpu = Gpu(0, "GPU-0", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,))
-    run = RunStore(tmp_path / "run")
-    job: Any = SimpleNamespace(cell=SimpleNamespace(device_kind="cuda"), key=("cell", 1))
-    prospect: Any = SimpleNamespace(
-        jobs=[job], leased=lambda jobs: [gpu.board] if jobs == [job] else [], jobs_left=lambda run: [job]
-    )
-    monkeypatch.setattr(verification, "start", lambda options, argv: (prospect, run))
-    monkeypatch.setattr(verification, "announce", lambda prospect: None)
-    monkeypatch.setattr(verification, "execute", lambda prospect, run, write_report: 0)
-    held: list[bool] = []
-    monkeypatch.setattr(
-        verification, "_measure_ceilings", lambda prospect, run: held.append(lease._try(lease.path_of("GPU-0")) is None)
-    )
-    options = verification.Options(wait=False)
-    verification.measure_here(options, [], lambda folder: folder)
-    assert held == [True]
-    with lease.hold(["GPU-0"], "another", print), pytest.raises(lease.LeaseError, match="GPU-0 is held"):
-        verification.measure_here(options, [], lambda folder: folder)
-    assert held == [True]
 
 
 def test_a_broken_reference_is_named_and_stops_the_verdict(tmp_path: Path) -> None:

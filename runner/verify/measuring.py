@@ -1,0 +1,181 @@
+"""What `runner verify` measures: the ceilings of this machine and its cells, then further repeats of what is not yet sure."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from runner.machine import lease
+from runner.machine.detect import detect
+from runner.results.store import RunStore, write_bytes
+from runner.run.begin import look_ahead, start
+from runner.run.dispatch import places
+from runner.run.execution import execute, interruptible
+from runner.run.options import Options, UsageError
+from runner.run.progress import announce, say
+from runner.run.prospect import Prospect
+from runner.run.schedule import slot_of
+from runner.text import length, plural
+from runner.verify.ceilings import CeilingsError, measure
+from runner.verify.load import load_each
+from runner.verify.references.measured import ceilings_path
+from runner.verify.verdict import beyond_doubt, narrows
+from runner.verify.verification import Verification
+
+# A cell that looks slow gets so many times the repeats of an open one before it is called so.
+TO_ACCUSE = 3
+
+# Of the time that is said before. So there is room for further repeats, and for a machine that is slower than the estimate.
+AT_MOST = 2.0
+# What measures the ceilings of an environment once takes about so long, with the start of its framework.
+_PROBE_SECONDS = 20.0
+
+# The folder of a run -> the report that was written of it.
+WriteReport = Callable[[Path], Path]
+
+# The folder of a run -> how many repeats each open cell gets, by the cell's id.
+Further = Callable[[Path], Mapping[str, int]]
+
+
+class Part(Protocol):
+    """The part of a plan that a limit of time leaves (runner.verify.fleet.level)."""
+
+    @property
+    def workloads(self) -> tuple[str, ...]: ...
+    @property
+    def repeats(self) -> int: ...
+    @property
+    def loads(self) -> bool: ...
+
+
+Limit = Callable[[Prospect], Part]
+
+
+def measure_here(
+    options: Options,
+    argv: Sequence[str],
+    write_report: WriteReport,
+    each_gpu: bool = False,
+    further: Further = lambda _: {},
+    limited: Limit | None = None,
+) -> list[Path]:
+    """Measure the ceilings and the cells of this machine; the folders of the runs. Raises UserError.
+
+    `limited` says what of the plan for all GPUs is measured; without it, all. `further` is called once, after the first repeats. With
+    `each_gpu` it is not: the GPUs are compared with one another, and more or later repeats of one GPU would look like a difference
+    between them. The GPUs of a model are measured in one run, one at a time, in shuffled blocks: a drift of the machine then comes to
+    each of them alike.
+    """
+    if not each_gpu:
+        prospect, run, ends_at = _measure(options, argv, write_report, AT_MOST)
+        if not prospect.jobs_left(run):
+            _go_on(prospect, run, further(run.folder), write_report, ends_at)
+        return [run.folder]
+    # Before the engine: without a GPU it does not matter which framework is here.
+    machine = detect(options.gpus, options.share)
+    gpus = machine.gpus if not machine.gpus and not machine.refused else look_ahead(options).machine.gpus
+    if len(gpus) < 2:
+        why = f" ({machine.why_no_gpu})" if machine.why_no_gpu and not gpus else ""
+        raise UsageError(
+            f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here{why}; leave the option out"
+        )
+    part = limited(look_ahead(options.model_copy(update={"each_gpu": True}))) if limited else None
+    if part is not None:
+        options = options.model_copy(update={"workloads": part.workloads, "repeats": part.repeats})
+    folders = []
+    # A run of each model: only GPUs of one model are compared, and the ceilings of a run are those of its first GPU.
+    for model in dict.fromkeys(gpu.model for gpu in gpus):
+        uuids = ",".join(gpu.uuid for gpu in gpus if gpu.model == model)
+        prospect, run, _ = _measure(options.model_copy(update={"gpus": uuids, "each_gpu": True}), argv, write_report)
+        if prospect.jobs_left(run):
+            raise UsageError(
+                f"{run.folder} was interrupted, so no GPU was compared; go on with `runner matrix --resume {run.folder}`, then compare "
+                f"with `runner verify --each-gpu --run {run.folder}`, which loads no GPU"
+            )
+        folders.append(run.folder)
+    if part is not None and not part.loads:
+        return folders
+    with interruptible():
+        load_each(look_ahead(options), [RunStore(folder) for folder in folders])
+    return folders
+
+
+def _measure(
+    options: Options, argv: Sequence[str], write_report: WriteReport, at_most: float = math.inf
+) -> tuple[Prospect, RunStore, float]:
+    """One run, with the ceilings before its cells, and when its time is over, by time.monotonic(): `at_most` times what is expected."""
+    began = time.monotonic()
+    prospect, run = start(options, argv)
+    announce(prospect)
+    seconds = _seconds(prospect)
+    ends_at = began + at_most * seconds
+    more = f", and at most {length(at_most * seconds)} with further repeats of what is not yet sure"
+    say(f"level 3: about {length(seconds)} with all that comes before the cells{more if at_most < math.inf else ''}")
+    with interruptible(), lease.hold(prospect.leased(prospect.jobs), run.run_id, say, options.wait, ends_at):
+        _measure_ceilings(prospect, run)
+    execute(prospect, run, write_report, ends_at=ends_at)
+    return prospect, run, ends_at
+
+
+def _seconds(prospect: Prospect) -> float:
+    """The estimate of a run of verify: its images, the ceilings of each environment, its cells."""
+    environments = {(cell.image, cell.framework, cell.device_kind) for cell in prospect.plan.cells}
+    costs = prospect.agenda().costs.items()
+    prepare = sum(prospect.durations.preparing(image, cost) for image, cost in costs if cost)
+    return prepare + _PROBE_SECONDS * len(environments) + prospect.expected_seconds(prospect.jobs)
+
+
+def _go_on(
+    prospect: Prospect, run: RunStore, needed: Mapping[str, int], write_report: WriteReport, ends_at: float
+) -> None:
+    """Repeat cells of a run until each has the repeats that it needs, in blocks of all that need more, or until its time is over."""
+    if not needed:
+        return
+    run.write_manifest(run.manifest() | {"extended": dict(needed)})
+    for repeats in sorted(set(needed.values())):
+        cells = tuple(cell for cell in prospect.plan.cells if needed.get(cell.id, 0) >= repeats)
+        say(f"not yet sure: {plural(len(cells), 'cell')}, going on to {repeats} repeats")
+        plan = replace(prospect.plan, cells=cells)
+        options = prospect.options.model_copy(update={"repeats": repeats})
+        more = replace(prospect, plan=plan, options=options)
+        execute(more, run, write_report, ends_at=ends_at)
+        if more.jobs_left(run):
+            if time.monotonic() + min(map(more.durations.seconds, cells)) > ends_at:
+                say("the time that was said is over; the verdict is of what has ended")
+            return  # the repeats that ended are judged
+
+
+def repeats_wanted(verification: Verification, most: int) -> dict[str, int]:
+    """How many repeats each cell gets that is not yet sure and whose interval they would make narrower, by the cell's id.
+
+    An open cell gets `most`, and one whose ratio is beyond the margin TO_ACCUSE times as many. A cell that is slow gets these as well:
+    a second look that only open cells had would make healthy cells slow more often. It gets none where an interval of twice the width
+    would lie beyond the margin as well: chance does not reach so far, and each further repeat would be a slow one.
+    """
+    wanted: dict[str, int] = {}
+    for one in verification.findings:
+        if one.ratio and one.kind in ("open", "slow") and not beyond_doubt(one.ratio, one.margin):
+            repeats = most * TO_ACCUSE if one.ratio.value > 1 + one.margin else most
+            if narrows(one.ratio, repeats):
+                wanted[one.cell_id] = repeats
+    return wanted
+
+
+def _measure_ceilings(prospect: Prospect, run: RunStore) -> None:
+    """Run the probe once for each environment, before its cells, on a part of the machine as a cell gets it."""
+    cells = {(cell.image, cell.framework, cell.device_kind): cell for cell in prospect.plan.cells}
+    for (image, framework, kind), cell in cells.items():
+        slot = slot_of(prospect.machine, places(prospect.machine, kind)[:1])
+        prepared = prospect.engine.prepare(prospect.images[image], lambda line: print(f"     {line}", file=sys.stderr))
+        try:
+            rates = measure(prospect.engine, prepared, framework, cell.precision, slot, run.run_id)
+        except CeilingsError as error:
+            print(f"     {image}: its ceilings are not known: {error}", file=sys.stderr)
+            continue
+        write_bytes(ceilings_path(run.folder, image, framework, kind), rates.model_dump_json(indent=1).encode())
+        print(f"ceil {image}: {rates.sentence(framework)}", file=sys.stderr)
