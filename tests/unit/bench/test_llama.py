@@ -48,8 +48,9 @@ def test_no_position_sees_a_later_one(kind: str) -> None:
     changed = x.copy()
     changed[:, 4] = (x[:, 4] + 1) % 17
     before, after = (NETWORKS[kind].logits(p, ids, arithmetic.Exact()) for ids in (x, changed))
-    assert np.array_equal(before[:, :4], after[:, :4])
-    assert (before[:, 4:] != after[:, 4:]).any(axis=2).all()
+    # An expert whose byte went elsewhere gets another number of rows, and BLAS may add them up in another order then.
+    assert np.allclose(before[:, :4], after[:, :4], rtol=0, atol=1e-12)
+    assert (abs(before[:, 4:] - after[:, 4:]) > 1e-9).any(axis=2).all()
 
 
 def test_the_product_of_two_rotated_vectors_depends_on_their_distance_only() -> None:

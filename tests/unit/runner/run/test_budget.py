@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from runner.plan.plan import Cell
 from runner.run.budget import MOST_REPEATS, Agenda, OpenPair, forecast, measuring_seconds, without
 from runner.run.dispatch import Job, blocks
 from tests.fixtures.plans import CPU, H200, NO_GPU, make_cell
+from tests.fixtures.waiting import within
 
 WORKLOADS = load_workloads()
 IMAGES = ("torch", "tensorflow", "jax")
@@ -154,15 +154,11 @@ def test_the_first_group_has_all_its_repeats_before_a_further_cell_has_all_of_it
 
 def test_the_next_step_of_thousands_of_repeats_is_found_in_a_second() -> None:
     jobs = [job for job in blocks(CELLS, 1000, seed=1) if job.repeat > 1]
-    begin = time.process_time()
-    step = agenda(cost=0, groups=3).next_step(jobs, frozenset(), 2000 * CELL_SECONDS)
-    assert time.process_time() - begin < 0.5
+    step = within(0.5, lambda: agenda(cost=0, groups=3).next_step(jobs, frozenset(), 2000 * CELL_SECONDS))
     assert step is not None
     assert {(job.cell.framework, job.repeat) for job in step.jobs} == {("torch", 2)}
     # Nothing of any repeat fits.
-    begin = time.process_time()
-    assert agenda(cost=0, groups=3).next_step(jobs, frozenset(), 1.0) is None
-    assert time.process_time() - begin < 0.5
+    assert within(0.5, lambda: agenda(cost=0, groups=3).next_step(jobs, frozenset(), 1.0)) is None
 
 
 def test_a_run_that_goes_on_completes_its_first_group_and_then_whole_cells_of_what_it_has_begun() -> None:
