@@ -6,6 +6,7 @@ another workload, leaves a cell's digest as it is. Standard library only: the ho
 """
 
 import ast
+import contextlib
 import hashlib
 import io
 import json
@@ -27,7 +28,7 @@ _Used = namedtuple("_Used", "at_once later")
 
 def core_sha256(workload, folder=FOLDER):
     """sha256 (hex) of what every framework shares in a cell of this workload: the bench's core and the workload's files."""
-    return digest(_Sources(folder).shared_by_all(workload), folder)
+    return digest(_sources(folder).shared_by_all(workload), folder)
 
 
 def code_sha256(framework, workload, folder=FOLDER):
@@ -37,30 +38,30 @@ def code_sha256(framework, workload, folder=FOLDER):
 
 def code_digests(pairs, folder=FOLDER):
     """(framework, workload) -> its code_sha256, for each of these pairs."""
-    sources = _Sources(folder)
+    sources = _sources(folder)
     return {pair: digest(sources.of_cell(*pair), folder) for pair in pairs}
 
 
 def code_files(framework, workload, folder=FOLDER):
     """The files that a cell may read or load, as sorted paths relative to `folder` with slashes."""
-    return _Sources(folder).of_cell(framework, workload)
+    return _sources(folder).of_cell(framework, workload)
 
 
 def image_files(frameworks, folder=FOLDER):
     """The files of an image that serves these frameworks: the core, every workload, their folders and those that these use."""
-    sources = _Sources(folder)
+    sources = _sources(folder)
     wanted = sources.folders(frameworks)
     return sorted(path for name in (None, *wanted) for path in sources.of_framework(name))
 
 
 def folders(frameworks, folder=FOLDER):
     """The folders below bench/frameworks that these frameworks use, their own included; sorted."""
-    return sorted(_Sources(folder).folders(frameworks))
+    return sorted(_sources(folder).folders(frameworks))
 
 
 def source_digest(folder=FOLDER):
     """sha256 (hex) of all sources of the bench below `folder`: a fact that is recorded, and nobody's identity."""
-    return digest(_Sources(folder).files, folder)
+    return digest(_sources(folder).files, folder)
 
 
 def digest(paths, folder=FOLDER):
@@ -71,6 +72,24 @@ def digest(paths, folder=FOLDER):
             ("%s %s\n" % (path, _once(_sha256, os.path.join(folder, path)))).encode("utf-8", "surrogateescape")
         )
     return whole.hexdigest()
+
+
+# folder -> its _Sources, within `unchanging`.
+_still = {}
+
+
+@contextlib.contextmanager
+def unchanging(folder=FOLDER):
+    """Within the block nobody edits these files: they are listed once, and not for each question."""
+    _still[folder] = _Sources(folder)
+    try:
+        yield
+    finally:
+        del _still[folder]
+
+
+def _sources(folder):
+    return _still.get(folder) or _Sources(folder)
 
 
 # The result of reading each unchanged file: a catalog of images asks for the same files once an image.

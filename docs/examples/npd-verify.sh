@@ -1,7 +1,7 @@
 #!/bin/sh
 # A custom plugin of the Node Problem Detector: exit code 0 well, 1 a problem, 2 unknown. Its rule is in npd-verify.json.
 #
-# Level 2 holds parity and ceilings, at most 45 s and 2 minutes a device. A GPU that a job computes on is left out, and a node that has
+# Level 2 holds parity, ceilings and bits, at most 45 s and 2 minutes a device. A GPU that a job computes on is left out, and a node that has
 # no other is unknown. With DLBENCH_PROM=/var/lib/node_exporter/dlbench.prom the result is also one for Prometheus.
 # A runner that is not there or broken is unknown, too.
 PATH=$PATH:/usr/local/bin:/usr/bin:/bin

@@ -51,7 +51,7 @@ References = Annotated[
 Levels = Annotated[
     int,
     typer.Option(
-        help="1: facts and imports, at most 45 s. 2: also parity and ceilings, two minutes a device more. 3: all, in at "
+        help="1: facts and imports, at most 45 s. 2: also parity, ceilings and bits, two minutes a device more. 3: all, in at "
         "most twice the time that it says first. Levels 1 and 2 judge no step time.",
         min=1,
         max=3,

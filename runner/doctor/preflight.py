@@ -1,7 +1,7 @@
 """`runner verify --level 1` and `--level 2`: checks before work is given to a machine, that end within the time that they state.
 
-Level 1 reads facts and imports the frameworks. Level 2 also holds each planned adapter against the float64 reference and measures the
-ceilings, on each device. Neither judges a step time: that is level 3.
+Level 1 reads facts and imports the frameworks. Level 2 also holds each planned adapter against the float64 reference, measures the
+ceilings, and looks whether products have the same bits each time, on each device. Neither judges a step time: that is level 3.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from dataclasses import dataclass
 
 from typing_extensions import TypedDict
 
+from bench import rules
 from runner.doctor.folders import folders
 from runner.doctor.gpu_checks import cuda, driver, gpus, mig
 from runner.doctor.limits import clock, processes
 from runner.doctor.scene import FAIL, OK, OPEN, Check, Scene, gather
 from runner.engines import trial
-from runner.engines.base import ReadyImage
+from runner.engines.base import ReadyImage, Slot
 from runner.errors import UserError
 from runner.machine import lease
 from runner.results.datasheets import bare_model
@@ -37,6 +38,7 @@ from runner.text import plural
 from runner.verify.causes import Case, of_ceilings
 from runner.verify.ceilings import Ceilings, CeilingsError, is_machine_busy, measure
 from runner.verify.references.saved import Reference, SavedCell
+from runner.verify.same_bits import Bits, measure_bits, odd_ones
 
 # Seconds of level 1, and of level 2 for each device beside that. Slurm kills a HealthCheckProgram after 60 s.
 LIMITS = {1: 45.0, 2: 120.0}
@@ -76,7 +78,7 @@ def preflight(options: Options, level: int, references: Sequence[Reference]) -> 
     devices = {place for one in ready for place, _ in _work(one)}
     many = plural(len(devices), "device")
     of_devices = (check for one in ready for check in _device_checks(one, references))
-    _collect(checks, f"level 2: parity and ceilings of {many}", LIMITS[2] * len(devices), of_devices)
+    _collect(checks, f"level 2: parity, ceilings and bits of {many}", LIMITS[2] * len(devices), of_devices)
     return checks
 
 
@@ -192,6 +194,7 @@ def _device_checks(ready: _Ready, references: Sequence[Reference]) -> Iterator[C
         interruptible(),
         lease.hold(prospect.leased(prospect.jobs), _LABEL, say, prospect.options.wait),
     ):
+        bits: dict[tuple[str, str], dict[str, Bits]] = {}
         for place, framework in _work(ready):
             slot = slot_of(prospect.machine, [place])
             where = f"{place.model} …{place.uuid[-4:]}" if place.uuid else place.model
@@ -207,6 +210,8 @@ def _device_checks(ready: _Ready, references: Sequence[Reference]) -> Iterator[C
                 yield Check(name, OPEN, f"they are not known: {error}")
             else:
                 yield _ceilings(name, rates, framework, _like(place, framework, cells[0].precision, rates, references))
+            if rules.adapter_path(framework, "_bits"):
+                yield from _bits(ready, framework, slot, where, bits.setdefault((place.model, framework), {}))
             for workload, precision in dict.fromkeys((cell.workload, cell.precision) for cell in cells):
                 checked = trial.check_adapter(
                     prospect.engine, prepared, framework, workload, precision, LIMITS[2], slot
@@ -219,6 +224,26 @@ def _device_checks(ready: _Ready, references: Sequence[Reference]) -> Iterator[C
                     yield Check(name, FAIL, checked.reason, "it computes something else, or nothing")
                 else:
                     yield Check(name, OPEN, checked.reason)
+        for devices in bits.values():
+            for where, why in odd_ones(devices) if devices else ():
+                yield Check(f"same bits on {where}", FAIL, why, _WRONG, _REPLACE)
+
+
+_WRONG, _REPLACE = "it computes wrong now and then", "take it out of use, and have it tested by its vendor's diagnosis"
+
+
+def _bits(ready: _Ready, framework: str, slot: Slot, where: str, devices: dict[str, Bits]) -> Iterator[Check]:
+    """The check of one device, whose bits are added to those of the others."""
+    name = f"same bits {framework} on {where}"
+    try:
+        found = measure_bits(ready.prospect.engine, ready.prepared, framework, slot, _LABEL)
+    except CeilingsError as error:
+        yield Check(name, OPEN, f"they are not known: {error}")
+        return
+    if not found.products:
+        return
+    devices[where] = found
+    yield Check(name, FAIL, found.wrong, _WRONG, _REPLACE) if found.wrong else Check(name, OK, str(found))
 
 
 def _like(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from bench import identity
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import CatalogError, Image, read_pins
 from runner.catalog.workloads import adapters, load_workloads
@@ -188,13 +189,14 @@ def _out_of_step(images: list[Image]) -> dict[Path, str]:
     """The files that are not as they should be -> what they should hold."""
     frameworks, workloads = load_frameworks(), load_workloads()
     checks = [(image.name, *check) for image in images for check in offered(image, frameworks, workloads.values())]
-    made = {
-        COMPOSE: compose_text(images, COMPOSE.read_text(encoding="utf-8")),
-        BAKE: bake_text(images),
-        **documents(images, frameworks, workloads),
-        PAGE: page_text(images, checks, compiled_page.column),
-        compiled_page.PAGE: compiled_page.page_text(images),
-    }
+    with identity.unchanging():
+        made = {
+            COMPOSE: compose_text(images, COMPOSE.read_text(encoding="utf-8")),
+            BAKE: bake_text(images),
+            **documents(images, frameworks, workloads),
+            PAGE: page_text(images, checks, compiled_page.column),
+            compiled_page.PAGE: compiled_page.page_text(images),
+        }
     return {path: text for path, text in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != text}
 
 

@@ -25,8 +25,8 @@ _LONGEST = 300
 
 # A CPU has no unit for it.
 _NOT_ON_A_CPU = "tf32"
-# The reference of a training cell's losses and of its first steps; no check reads it.
-_OF_CELLS = (".learning.txt", ".first-steps.npz")
+# The reference of a training cell's losses and of its first steps, and the products of bench.same_bits; no check reads them.
+_NOT_READ = (".learning.txt", ".first-steps.npz", "/_bits.py")
 
 # How the names of the driver's libraries begin.
 _OF_THE_DRIVER = ("libcuda.so", "libnvidia-")
@@ -131,10 +131,10 @@ def offered(
 def adapter_sha256(framework: str, workload: str) -> str:
     """sha256 (hex) of the adapter that a check is of: the framework's folders and the workload's files.
 
-    The bench's core is not in it: an edit there would age every line of the page. Nor is what a check never reads: the stored losses and
-    first steps.
+    The bench's core is not in it: an edit there would age every line of the page. Nor is what a check never reads: the stored losses, the
+    first steps, and what only bench.same_bits runs.
     """
-    files = [path for path in identity.code_files(framework, workload) if not path.endswith(_OF_CELLS)]
+    files = [path for path in identity.code_files(framework, workload) if not path.endswith(_NOT_READ)]
     return str(identity.digest([path for path in files if path.startswith(("frameworks/", "workloads/"))]))
 
 

@@ -174,7 +174,7 @@ def next_step(verification: Verification) -> str:
         f"A verdict needs a reference of {wanted}. Measure such a machine that you trust, or this one while it is well, on several "
         "days, and keep the runs with `runner reference save RUN RUN ... --name NAME`; or take somebody's with `runner reference import "
         f"FILE`, or an index of many with `--references ADDRESS`. `runner verify --run {runs}` then judges what is measured here. Without "
-        f"one {'`--each-gpu` compares four GPUs of a model or more, and ' if gpus else ''}`--level 2` holds parity and ceilings. "
+        f"one {'`--each-gpu` compares four GPUs of a model or more, and ' if gpus else ''}`--level 2` holds parity, ceilings and bits. "
         f"`runner share {runs.split()[0]}` makes this machine a reference of others. docs/verify.md and docs/references.md say more."
     )
 

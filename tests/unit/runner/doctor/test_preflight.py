@@ -6,11 +6,13 @@ import contextlib
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -26,6 +28,7 @@ from runner.machine.devices import Cpu, Gpu, Machine
 from runner.paths import PROJECT
 from runner.run.options import Options
 from runner.verify.references.saved import make
+from runner.verify.same_bits import BLOCKS, Bits, Product, odd_ones
 from tests.fixtures.json_documents import valid
 from tests.fixtures.plans import image, make_cell
 from tests.unit.runner.verify.test_causes import ceilings
@@ -49,6 +52,16 @@ def parity(outcome: str = "ok", reason: str = "") -> AdapterCheck:
     return AdapterCheck.model_construct(**fields, outcome=outcome, reason=reason, worst=0.5, compared=9)
 
 
+def bits(odd: Sequence[tuple[int, int, int]] = (), change: int = 0) -> Bits:
+    """A product's bits, some of whose runs were others; `change`: of the sum of block (3, 7) in all runs."""
+    sums = np.arange(BLOCKS**2, dtype="<u4")
+    sums[3 * BLOCKS + 7] += change
+    product = Product(
+        name="bf16 product", fixed=True, runs=30, alike=30 - len(odd), odd=tuple(odd), sums=sums.tobytes().hex()
+    )
+    return Bits(products=(product,))
+
+
 class Site:
     """Two GPUs with an image of torch, in the place of this machine."""
 
@@ -58,12 +71,14 @@ class Site:
         self.kind = "cuda"
         self.parity = {gpu.uuid: parity() for gpu in GPUS}
         self.rates = ceilings(load=0.0, cpus=8)
+        self.bits = {gpu.uuid: bits() for gpu in GPUS}
         self.looks = 0
         patch.setenv(lease.VARIABLE, str(tmp_path / "leases"))
         patch.setattr(preflight, "gather", lambda *_: contextlib.nullcontext(WELL))
         patch.setattr(preflight, "folders", lambda _: iter(()))
         patch.setattr(preflight, "look_ahead", self.look_ahead)
         patch.setattr(preflight, "measure", lambda *_: self.rates)
+        patch.setattr(preflight, "measure_bits", lambda *words: self.bits[words[3].device_uuids[0]])
         patch.setattr(trial, "imports", lambda *_: ({"torch": "2.13.0"}, {}))
         patch.setattr(trial, "check_adapter", lambda *words: self.parity[words[-1].device_uuids[0]])
 
@@ -100,7 +115,7 @@ def test_level_1_asks_no_device_and_level_2_each(site: Site, capsys: pytest.Capt
         f"parity gru-imdb torch fp32 on {L4} …PU-{at}" for at in range(2)
     ]
     assert (preflight.exit_code(checks), bad(checks)) == (0, [])
-    assert "level 2: parity and ceilings of 2 devices, at most 240 s\n" in capsys.readouterr().err
+    assert "level 2: parity, ceilings and bits of 2 devices, at most 240 s\n" in capsys.readouterr().err
     assert preflight.ending(checks, 2).startswith("pass: none of ")
 
 
@@ -109,6 +124,26 @@ def test_a_gpu_that_computes_something_else_fails(site: Site) -> None:
     checks = preflight.preflight(Options(), 2, ())
     assert bad(checks) == [(FAIL, f"parity gru-imdb torch fp32 on {L4} …PU-1")]
     assert preflight.exit_code(checks) == 1
+
+
+def test_a_gpu_whose_bits_change_from_run_to_run_fails_and_the_block_is_named(site: Site) -> None:
+    site.bits["GPU-1"] = bits([(11, 3, 7)])
+    (found,) = [check for check in preflight.preflight(Options(), 2, ()) if check.status == FAIL]
+    assert found.name == f"same bits torch on {L4} …PU-1"
+    assert found.saw.startswith(
+        "bf16 product: 1 of 30 runs gave other bits of the same factors, first run 12 in block (3, 7)"
+    )
+
+
+def test_of_three_gpus_of_a_model_or_more_the_one_with_other_bits_is_named() -> None:
+    three = {"a": bits(), "b": bits(change=1 << 30), "c": bits()}
+    assert [(name, "in block (3, 7)" in why) for name, why in odd_ones(three)] == [("b", True)]
+    assert list(odd_ones({"a": bits(), "b": bits(change=1)})) == [], "of two nobody knows which one is wrong"
+    assert list(odd_ones({"a": bits(), "b": bits(change=1), "c": bits(change=2)})) == []
+    unlike = {
+        name: Bits(products=(one.products[0].model_copy(update={"fixed": False}),)) for name, one in three.items()
+    }
+    assert list(odd_ones(unlike)) == [], "kernels that each GPU chooses by its times may differ"
 
 
 def test_a_build_without_cuda_fails_on_a_machine_with_gpus_unless_it_was_asked_for(site: Site) -> None:
@@ -158,7 +193,7 @@ def test_the_stated_time_ends_a_level_and_what_was_checked_counts(site: Site, mo
     def hangs(*_: object) -> Any:
         time.sleep(30)
 
-    monkeypatch.setattr(preflight, "LIMITS", {1: 0.3, 2: 0.2})
+    monkeypatch.setattr(preflight, "LIMITS", {1: 2.0, 2: 0.5})
     monkeypatch.setattr(trial, "check_adapter", hangs)
     began = time.monotonic()
     checks = preflight.preflight(Options(), 2, ())
