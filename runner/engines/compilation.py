@@ -56,6 +56,10 @@ class _Line(BaseModel):
 
     program: str = Field(max_length=100)
     target: str
+    # The digest of all programs of the step for this target.
+    programs_sha256: str | None = None
+    # They are those of the record, and were not compiled.
+    as_recorded: bool = False
     error: str | None = None
     # Why JAX refuses it.
     left_out: str | None = None
@@ -75,8 +79,12 @@ def compile_step(
     batch: int,
     targets: Mapping[str, Target],
     limit: float,
+    recorded: Mapping[str, CompiledStep],
 ) -> list[CompiledStep]:
-    """Compile a (framework, workload, precision) for each target, in one process that takes at most `limit` seconds."""
+    """Compile a (framework, workload, precision) for each target, in one process that takes at most `limit` seconds.
+
+    A target of which `recorded` holds the same programs keeps its record, which then is of today's adapter.
+    """
     framework, workload, precision = step
     image = prepared.image
     cpus = tuple(sorted(os.sched_getaffinity(0)))
@@ -87,6 +95,7 @@ def compile_step(
         "batch": batch,
         "threads": len(cpus),
         "targets": {name: target.text(image) for name, target in targets.items()},
+        "recorded": {name: step.programs_sha256 for name, step in recorded.items()},
     }
     script = replace(prepared, command=(prepared.command[0], str(SCRIPT)))
     cache = cell_cache.folder_of(engine.name, image.name, prepared.digest)
@@ -98,6 +107,9 @@ def compile_step(
     lines, adapter = _by_target(said.output), adapter_sha256(framework, workload)
     results = []
     for name, target in targets.items():
+        if name in recorded and any(line.as_recorded for line in lines.get(name, ())):
+            results.append(recorded[name].model_copy(update={"adapter_sha256": adapter}))
+            continue
         judged = _judged(workload, precision, target, lines.get(name, ()), said, limit)
         results.append(
             CompiledStep(
@@ -118,6 +130,7 @@ def compile_step(
                 layouts=dict(sorted(judged.total.layouts.items())),
                 bytes=judged.bytes,
                 adapter_sha256=adapter,
+                programs_sha256=next((line.programs_sha256 for line in lines.get(name, ())), None),
                 reason=_plain(judged.reason),
             )
         )
