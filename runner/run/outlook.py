@@ -22,7 +22,7 @@ from runner.paths import PROJECT
 from runner.plan.plan import Cell, Skip
 from runner.results.datasheets import known_faults
 from runner.results.on_disk.roles import NamedCell
-from runner.run import budget, progress
+from runner.run import budget, progress, unready
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job, Span
 from runner.run.prospect import REPEATS, Prospect
@@ -114,6 +114,8 @@ def print_plan(
         # A cell of which a repeat other than the first is left has been begun.
         begun = {job.cell.id for job in jobs} - {job.cell.id for job in jobs if job.repeat == 1}
         _print(progress.limit(held, minutes or 0.0, begun, prospect.options.repeats is None))
+        for line in unready.sentences(prospect, jobs, held, minutes or 0.0) if left is None else ():
+            _print(line)
     for name, problem in data_sets(prospect).items():
         _print(
             f"{prospect.options.data}: {name}: " + (f"cells that read it will fail: {problem}" if problem else "found")

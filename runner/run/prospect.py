@@ -108,10 +108,10 @@ class Prospect:
     def agenda(self) -> Agenda:
         """The facts that the steps of the run depend on."""
         cells = self.plan.cells
-        costs = {name: self.engine.cost(self.images[name]) for name in dict.fromkeys(cell.image for cell in cells)}
+        parts = {name: self.engine.parts(self.images[name]) for name in dict.fromkeys(cell.image for cell in cells)}
         contending = self.options.modes == BEST
         groups = tiers(cells, self.images, contending)
-        return Agenda(self.machine, self.durations, groups, costs, self.repeats, contending=contending)
+        return Agenda(self.machine, self.durations, groups, parts, self.repeats, contending=contending)
 
     def facts(self) -> dict[str, Any]:
         """Facts for run.json beside those of every run."""
