@@ -19,10 +19,10 @@ from runner.cli.shared import TextOrJson, flag_of, note, takes_options
 from runner.errors import NothingBegunError, UserError, system_fault
 from runner.json_document import print_document
 from runner.results.store import RunStore, statuses
-from runner.run import begin, budget, progress, unready
+from runner.run import begin, budget, progress
 from runner.run.options import Options
 from runner.run.outlook import print_plan
-from runner.run.prospect import Prospect
+from runner.run.prospect import Prospect, of_images
 from runner.terminal import lasting_stderr
 
 # A year. More is a mistake.
@@ -195,5 +195,5 @@ def _announce_limit(prospect: Prospect, run: RunStore, minutes: float) -> None:
     held = budget.forecast(prospect.agenda(), jobs, minutes)
     begun = {cell for cell, _ in run.finished()}
     note(progress.limit(held, minutes, begun, prospect.options.repeats is None))
-    for line in () if begun else unready.sentences(prospect, jobs, held, minutes):
+    for line in () if begun else of_images(prospect, jobs, held, minutes):
         note(line)

@@ -111,30 +111,37 @@ def compile_step(
             results.append(recorded[name].model_copy(update={"adapter_sha256": adapter}))
             continue
         judged = _judged(workload, precision, target, lines.get(name, ()), said, limit)
-        results.append(
-            CompiledStep(
-                framework=framework,
-                workload=workload,
-                precision=precision,
-                target=name,
-                outcome=judged.outcome,
-                date=date.today(),
-                batch=batch,
-                programs=judged.programs,
-                left_out=judged.left_out,
-                launches=judged.total.launches,
-                results=judged.total.results,
-                aliased=judged.total.aliased,
-                products=dict(sorted(judged.total.products.items())),
-                tf32=judged.total.tf32,
-                layouts=dict(sorted(judged.total.layouts.items())),
-                bytes=judged.bytes,
-                adapter_sha256=adapter,
-                programs_sha256=next((line.programs_sha256 for line in lines.get(name, ())), None),
-                reason=_plain(judged.reason),
-            )
-        )
+        programs = next((line.programs_sha256 for line in lines.get(name, ())), None)
+        results.append(_recorded(step, name, batch, judged, adapter, programs))
     return results
+
+
+def _recorded(
+    step: tuple[str, str, str], target: str, batch: int, judged: _Judged, adapter: str, programs: str | None
+) -> CompiledStep:
+    framework, workload, precision = step
+    total = judged.total
+    return CompiledStep(
+        framework=framework,
+        workload=workload,
+        precision=precision,
+        target=target,
+        outcome=judged.outcome,
+        date=date.today(),
+        batch=batch,
+        programs=judged.programs,
+        left_out=judged.left_out,
+        launches=total.launches,
+        results=total.results,
+        aliased=total.aliased,
+        products=dict(sorted(total.products.items())),
+        tf32=total.tf32,
+        layouts=dict(sorted(total.layouts.items())),
+        bytes=judged.bytes,
+        adapter_sha256=adapter,
+        programs_sha256=programs,
+        reason=_plain(judged.reason),
+    )
 
 
 def _by_target(output: bytes) -> dict[str, list[_Line]]:

@@ -28,8 +28,7 @@ from runner.run import begin
 from runner.run.budget import Forecast, forecast, measuring_seconds
 from runner.run.dispatch import Span
 from runner.run.options import Options
-from runner.run.prospect import Prospect
-from runner.run.unready import sentences
+from runner.run.prospect import Prospect, of_images
 from tests.fixtures.plans import CPU, H200, with_gpu
 
 Parts = Callable[[Image], Mapping[str, int]]
@@ -104,7 +103,7 @@ def test_on_eight_gpus_an_engine_whose_images_share_layers_reaches_three_framewo
 
 def test_the_outlook_says_what_images_cost_what_the_next_run_holds_and_what_makes_them_ready() -> None:
     prospect = prospect_of(with_gpu(), wheels)
-    spent, short = sentences(prospect, prospect.jobs, held(with_gpu(), wheels), 10)
+    spent, short = of_images(prospect, prospect.jobs, held(with_gpu(), wheels), 10)
     assert spent.startswith(
         "about 5 min of them go to making 1 image ready, while nothing is measured; the next such run"
     )
@@ -113,13 +112,13 @@ def test_the_outlook_says_what_images_cost_what_the_next_run_holds_and_what_make
         "making 3 images ready (10.6 GB) takes about 12 min; `runner matrix --engine venv --images torch-2.9.1-cu128 "
         in short
     )
-    assert list(sentences(prospect_of(with_gpu(), lambda image: {}), prospect.jobs, held(with_gpu()), 10)) == []
+    assert list(of_images(prospect_of(with_gpu(), lambda image: {}), prospect.jobs, held(with_gpu()), 10)) == []
 
 
 def test_the_command_that_makes_images_ready_plans_a_cell_of_each_of_them() -> None:
     prospect = prospect_of(with_gpu(), wheels)
     (command,) = re.findall(
-        "`runner matrix (.*)`", "".join(sentences(prospect, prospect.jobs, held(with_gpu(), wheels), 10))
+        "`runner matrix (.*)`", "".join(of_images(prospect, prospect.jobs, held(with_gpu(), wheels), 10))
     )
     words = shlex.split(command)
     given: dict[str, list[str]] = {}
