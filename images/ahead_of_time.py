@@ -4,12 +4,17 @@ XLA compiles for a GPU that it only has a description of. The function is the on
 and the first function under jit that it calls is compiled for each target in place of being run. So what the adapter donates, and each
 branch that it takes on a GPU, is in it. Nothing is tuned, because tuning runs kernels: cuDNN's and cuBLAS's choices are not shown.
 
-Arguments: a JSON object with `framework`, `workload`, `precision`, `batch`, `threads`, `targets` (name -> XLA's text of the target).
-Output: a JSON object a line for each program and target.
+A target whose programs are those of its record is not compiled again: to lower a step takes seconds, to compile it a minute. What is
+compared is the digest of what XLA would get: its flags, its text of the target, and the StableHLO of each program of the step.
+
+Arguments: a JSON object with `framework`, `workload`, `precision`, `batch`, `threads`, `targets` (name -> XLA's text of the target), and
+`recorded` (name -> the digest in the record, of the targets that have one).
+Output: a JSON object a line for each program and target, and one for each target that is as recorded.
 """
 
 import base64
 import functools
+import hashlib
 import json
 import os
 import sys
@@ -171,11 +176,29 @@ def described_device(text):
         raise Unsupported(why) from None
 
 
-def compiled(function, arguments, named, device):
+def lowered(function, arguments, named, device):
+    """The program before XLA compiles it; the exception in place of one that JAX does not lower."""
     sharding = SingleDeviceSharding(device)
     arguments, named = jax.tree.map(lambda value: described(value, sharding), (arguments, named))
+    try:
+        return function.trace(*arguments, **named).lower(lowering_platforms=("cuda",))
+    except Exception as error:
+        return error
+
+
+def digest(target, lowerings):
+    whole = hashlib.sha256(f"{os.environ['XLA_FLAGS']}\n{target}\n".encode())
+    for name, lowering in lowerings.items():
+        text = f"{type(lowering).__name__}" if isinstance(lowering, Exception) else lowering.as_text()
+        whole.update(f"{name} {hashlib.sha256(text.encode()).hexdigest()}\n".encode())
+    return whole.hexdigest()
+
+
+def compiled(lowering):
+    if isinstance(lowering, Exception):
+        raise lowering
     began = time.perf_counter()
-    program = function.trace(*arguments, **named).lower(lowering_platforms=("cuda",)).compile()
+    program = lowering.compile()
     memory = program.memory_analysis()
     return {
         "seconds": time.perf_counter() - began,
@@ -195,11 +218,17 @@ def main():
     setup = contract.Setup("cpu", TASK["precision"], "default", TASK["threads"], 1, True)
     contract.load_framework(TASK["framework"]).configure(setup)
     adapter = contract.load_adapter(TASK["framework"], TASK["workload"])(setup)
-    for name, *program in programs(adapter, TASK["batch"]):
-        for target, device in devices.items():
-            line = {"program": name, "target": target}
+    steps = {name: program for name, *program in programs(adapter, TASK["batch"])}
+    for target, device in devices.items():
+        lowerings = {name: lowered(*program, device) for name, program in steps.items()}
+        of_target = {"target": target, "programs_sha256": digest(TASK["targets"][target], lowerings)}
+        if TASK["recorded"].get(target) == of_target["programs_sha256"]:
+            print(json.dumps({**of_target, "program": "", "as_recorded": True}), flush=True)
+            continue
+        for name, lowering in lowerings.items():
+            line = {**of_target, "program": name}
             try:
-                line.update(compiled(*program, device))
+                line.update(compiled(lowering))
             except NotImplementedError as error:
                 # JAX refuses it by itself, as in a cell, which leaves the operation out.
                 line["left_out"] = str(error)

@@ -56,6 +56,10 @@ class _Line(BaseModel):
 
     program: str = Field(max_length=100)
     target: str
+    # The digest of all programs of the step for this target.
+    programs_sha256: str | None = None
+    # They are those of the record, and were not compiled.
+    as_recorded: bool = False
     error: str | None = None
     # Why JAX refuses it.
     left_out: str | None = None
@@ -75,8 +79,12 @@ def compile_step(
     batch: int,
     targets: Mapping[str, Target],
     limit: float,
+    recorded: Mapping[str, CompiledStep],
 ) -> list[CompiledStep]:
-    """Compile a (framework, workload, precision) for each target, in one process that takes at most `limit` seconds."""
+    """Compile a (framework, workload, precision) for each target, in one process that takes at most `limit` seconds.
+
+    A target of which `recorded` holds the same programs keeps its record, which then is of today's adapter.
+    """
     framework, workload, precision = step
     image = prepared.image
     cpus = tuple(sorted(os.sched_getaffinity(0)))
@@ -87,6 +95,7 @@ def compile_step(
         "batch": batch,
         "threads": len(cpus),
         "targets": {name: target.text(image) for name, target in targets.items()},
+        "recorded": {name: step.programs_sha256 for name, step in recorded.items()},
     }
     script = replace(prepared, command=(prepared.command[0], str(SCRIPT)))
     cache = cell_cache.folder_of(engine.name, image.name, prepared.digest)
@@ -98,30 +107,41 @@ def compile_step(
     lines, adapter = _by_target(said.output), adapter_sha256(framework, workload)
     results = []
     for name, target in targets.items():
+        if name in recorded and any(line.as_recorded for line in lines.get(name, ())):
+            results.append(recorded[name].model_copy(update={"adapter_sha256": adapter}))
+            continue
         judged = _judged(workload, precision, target, lines.get(name, ()), said, limit)
-        results.append(
-            CompiledStep(
-                framework=framework,
-                workload=workload,
-                precision=precision,
-                target=name,
-                outcome=judged.outcome,
-                date=date.today(),
-                batch=batch,
-                programs=judged.programs,
-                left_out=judged.left_out,
-                launches=judged.total.launches,
-                results=judged.total.results,
-                aliased=judged.total.aliased,
-                products=dict(sorted(judged.total.products.items())),
-                tf32=judged.total.tf32,
-                layouts=dict(sorted(judged.total.layouts.items())),
-                bytes=judged.bytes,
-                adapter_sha256=adapter,
-                reason=_plain(judged.reason),
-            )
-        )
+        programs = next((line.programs_sha256 for line in lines.get(name, ())), None)
+        results.append(_recorded(step, name, batch, judged, adapter, programs))
     return results
+
+
+def _recorded(
+    step: tuple[str, str, str], target: str, batch: int, judged: _Judged, adapter: str, programs: str | None
+) -> CompiledStep:
+    framework, workload, precision = step
+    total = judged.total
+    return CompiledStep(
+        framework=framework,
+        workload=workload,
+        precision=precision,
+        target=target,
+        outcome=judged.outcome,
+        date=date.today(),
+        batch=batch,
+        programs=judged.programs,
+        left_out=judged.left_out,
+        launches=total.launches,
+        results=total.results,
+        aliased=total.aliased,
+        products=dict(sorted(total.products.items())),
+        tf32=total.tf32,
+        layouts=dict(sorted(total.layouts.items())),
+        bytes=judged.bytes,
+        adapter_sha256=adapter,
+        programs_sha256=programs,
+        reason=_plain(judged.reason),
+    )
 
 
 def _by_target(output: bytes) -> dict[str, list[_Line]]:

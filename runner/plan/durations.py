@@ -107,9 +107,9 @@ class Durations:
         """Seconds until an image is ready, with `cost` bytes to fetch or build; 0 if there are none."""
         if not cost:
             return 0.0
-        same = [each.seconds for each in self.prepared if each.image == image]
-        if same:
-            return same[-1]
+        if same := [each for each in self.prepared if each.image == image]:
+            # Less of it may have been here then.
+            return same[-1].seconds * _guessed_preparing(cost) / _guessed_preparing(same[-1].bytes)
         pace = [each.seconds / _guessed_preparing(each.bytes) for each in self.prepared]
         return _guessed_preparing(cost) * (statistics.median(pace) if pace else 1.0)
 

@@ -86,8 +86,8 @@ class Agenda:
     durations: Durations
     # The cells in groups, the most telling first.
     groups: Sequence[Sequence[Cell]]
-    # Bytes that must be fetched or built for an image: 0 where it is ready.
-    costs: Mapping[str, int]
+    # Image -> the parts of it that must be fetched or built, in bytes: none where it is ready. Images share parts of one name.
+    parts: Mapping[str, Mapping[str, int]]
     # How often each cell is planned to be measured.
     repeats: int
     # None: no cell gets a repeat beyond the planned ones.
@@ -107,7 +107,7 @@ class Agenda:
         `waiting` is in the shuffled order, `ready` the images that are prepared by now, `done` the numbers of each cell's repeats so far.
         With these a step may give a waiting repeat another number (see `_later`); `without` says what waits then.
         """
-        unready = {name for name, cost in self.costs.items() if cost and name not in ready}
+        unready = self.unready(ready)
         if math.isinf(left) or self._all_fit(waiting, unready, left):
             return self._of_all(waiting, unready)
         worth = self._of_fastest_modes(waiting)
@@ -115,6 +115,24 @@ class Agenda:
         if step is None and len(worth) < len(waiting):
             step = self._in_time(waiting, unready, left, done)
         return step if step is None or self._lanes(step.jobs) == 1 else self._filled(step, waiting, unready, done)
+
+    def unready(self, ready: Collection[str]) -> set[str]:
+        """The images that must still be prepared once these are ready."""
+        return {name for name, parts in self.parts.items() if any(parts.values()) and name not in ready}
+
+    def cost(self, image: str, unready: Collection[str]) -> int:
+        """Bytes that must be fetched or built for an image: a part that another one shares is here once that is ready."""
+        here = {part for name, parts in self.parts.items() if name not in unready for part in parts}
+        return sum(size for part, size in self.parts[image].items() if part not in here)
+
+    def preparing(self, images: Iterable[str], unready: Collection[str]) -> float:
+        """Seconds until all of these images are ready, one after another."""
+        seconds, missing = 0.0, set(unready)
+        for image in dict.fromkeys(images):
+            if image in missing:
+                seconds += self.durations.preparing(image, self.cost(image, missing))
+                missing.remove(image)
+        return seconds
 
     def _in_time(
         self, waiting: Sequence[Job], unready: Collection[str], left: float, done: Mapping[Cell, Collection[int]] | None
@@ -154,9 +172,7 @@ class Agenda:
         return [job for job in waiting if job.repeat == 1 or job.cell not in slower]
 
     def _all_fit(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> bool:
-        names = {job.cell.image for job in waiting if job.cell.image in unready}
-        rest = left - sum(self.durations.preparing(name, self.costs[name]) for name in names)
-        return bool(waiting) and self._fit(waiting, rest)
+        return bool(waiting) and self._fit(waiting, left - self.preparing((job.cell.image for job in waiting), unready))
 
     def _of_all(self, waiting: Sequence[Job], unready: Collection[str]) -> Step | None:
         """The next step where all is measured."""
@@ -185,7 +201,11 @@ class Agenda:
         jobs = [job for job in jobs if job.repeat == 1 or job.cell.image in unready]
         if fits := self._fitting([job for job in jobs if job.cell.image not in unready], left):
             return Step(None, _in_order(waiting, fits))
-        for image, rest in self._to_prepare((job.cell for job in jobs), unready, left):
+        further = self._to_prepare((job.cell for job in jobs), unready, left)
+        # The most usual framework comes first. Of the others, the one that leaves the most time to measure.
+        if any(cell.image not in unready for cell in group):
+            further = iter(sorted(further, key=lambda made: -made[1]))
+        for image, rest in further:
             if fits := self._fitting([job for job in jobs if job.cell.image == image], rest):
                 return Step(image, _in_order(waiting, fits))
         return None
@@ -327,7 +347,7 @@ class Agenda:
     def _to_prepare(self, cells: Iterable[Cell], unready: Collection[str], left: float) -> Iterator[tuple[str, float]]:
         """The images of these cells that must be prepared, each with the seconds that are left after that."""
         for image in dict.fromkeys(cell.image for cell in cells if cell.image in unready):
-            yield image, left - self.durations.preparing(image, self.costs[image])
+            yield image, left - self.preparing([image], unready)
 
     def _lanes(self, jobs: Sequence[Job]) -> int:
         return lanes(jobs, self.machine)
@@ -440,7 +460,7 @@ def forecast(agenda: Agenda, jobs: Sequence[Job], minutes: float) -> Forecast:
     spans: list[Span] = []
     while step := agenda.next_step(waiting, ready, measuring_seconds(minutes) - now):
         if step.image is not None:
-            now += agenda.durations.preparing(step.image, agenda.costs[step.image])
+            now += agenda.preparing([step.image], agenda.unready(ready))
             ready |= {step.image}
         steps.append((step, now))
         begun = _later(spans_of(step.jobs, agenda.machine, agenda.durations.seconds), now)

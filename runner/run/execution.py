@@ -287,7 +287,7 @@ def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends
         failed: list[Job] = []
         remade: list[Job] = []
         for name in dict.fromkeys(job.cell.image for job in step.jobs if job.cell.image not in ready):
-            prepared, why = _prepare(cells, prospect, name, agenda.costs[name])
+            prepared, why = _prepare(cells, prospect, name, agenda.cost(name, agenda.unready(ready)))
             if prepared and (then := _others(before.get(name, set()), prepared[name].digest)):
                 say(
                     f"{name}: its image is {prepared[name].digest} now, and the repeats that this run has ran in {' or '.join(then)}: "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.catalog.images import Image
@@ -17,9 +18,10 @@ from runner.plan.plan import Plan
 from runner.plan.request import BEST
 from runner.results import store
 from runner.run import budget, dispatch
-from runner.run.budget import Agenda
+from runner.run.budget import Agenda, Forecast, forecast
 from runner.run.dispatch import Job
 from runner.run.options import Options
+from runner.text import length, plural
 
 # How often each cell is run where the options do not say it, and by the number of cells where these are few.
 REPEATS = 3
@@ -108,10 +110,10 @@ class Prospect:
     def agenda(self) -> Agenda:
         """The facts that the steps of the run depend on."""
         cells = self.plan.cells
-        costs = {name: self.engine.cost(self.images[name]) for name in dict.fromkeys(cell.image for cell in cells)}
+        parts = {name: self.engine.parts(self.images[name]) for name in dict.fromkeys(cell.image for cell in cells)}
         contending = self.options.modes == BEST
         groups = tiers(cells, self.images, contending)
-        return Agenda(self.machine, self.durations, groups, costs, self.repeats, contending=contending)
+        return Agenda(self.machine, self.durations, groups, parts, self.repeats, contending=contending)
 
     def facts(self) -> dict[str, Any]:
         """Facts for run.json beside those of every run."""
@@ -127,3 +129,60 @@ class Prospect:
     def fetches(self) -> str:
         """The same in words."""
         return f"{self.fetch_bytes() / 1e9:.2f} GB"
+
+
+def of_images(prospect: Prospect, jobs: Sequence[Job], held: Forecast, minutes: float) -> Iterator[str]:
+    """How much of the time of a new run goes to images, what the next one holds, and what makes the images ready before."""
+    agenda = prospect.agenda()
+    unready = agenda.unready(())
+    # A node makes its images by itself.
+    if not unready or not held.left or prospect.options.nodes is not None:
+        return
+    if made := [step.image for step, _ in held.steps if step.image is not None]:
+        again = forecast(_with(agenda, made), jobs, minutes)
+        yield (
+            f"about {length(agenda.preparing(made, unready))} of them go to making {plural(len(made), 'image')} ready, while nothing is "
+            f"measured; the next such run finds {'it' if len(made) == 1 else 'them'} ready and holds {_counted(again)}"
+        )
+    # The frameworks that most people use come first.
+    first = {cell.framework: cell.image for cell in agenda.groups[0]}
+    missing = [image for image in dict.fromkeys(first.values()) if image in unready]
+    ready = forecast(_with(agenda, missing), jobs, minutes)
+    if lost := [column for column in _columns(ready) if column not in _columns(held) and column[0] in first]:
+        size = sum({part: size for image in missing for part, size in agenda.parts[image].items()}.values())
+        yield (
+            f"they are too short for {', '.join(f'{framework} at {precision}' for framework, precision in lost)}: making "
+            f"{plural(len(missing), 'image')} ready ({size / 1e9:.1f} GB) takes about {length(agenda.preparing(missing, unready))}; "
+            f"`{_command(prospect, agenda, missing)}` does it before, measures a cell of each, and then such a run holds {_counted(ready)}"
+        )
+
+
+def _with(agenda: Agenda, images: Collection[str]) -> Agenda:
+    """The agenda once these images are ready, and with them the parts that others share."""
+    here = {part for name in images for part in agenda.parts[name]}
+    parts = {
+        name: {part: size for part, size in of.items() if part not in here} if name not in images else {}
+        for name, of in agenda.parts.items()
+    }
+    return replace(agenda, parts=parts)
+
+
+def _columns(held: Forecast) -> dict[tuple[str, str], None]:
+    return dict.fromkeys((span.job.cell.framework, span.job.cell.precision) for span in held.spans)
+
+
+def _counted(held: Forecast) -> str:
+    cells = {span.job.cell for span in held.spans}
+    frameworks = {cell.framework for cell in cells}
+    return f"about {plural(len(held.spans), 'repeat')} of {plural(len(cells), 'cell')} of {plural(len(frameworks), 'framework')}"
+
+
+def _command(prospect: Prospect, agenda: Agenda, images: Sequence[str]) -> str:
+    """A run of one cell of each of these images."""
+    cells = [cell for cell in agenda.groups[0] if cell.image in images]
+    frameworks = ",".join(dict.fromkeys(cell.framework for cell in cells))
+    names = " ".join(f"--images {shlex.quote(image)}" for image in images)
+    return (
+        f"runner matrix --engine {prospect.engine.name} {names} --frameworks {frameworks} --workloads {cells[0].workload} "
+        "--modes default --repeats 1"
+    )

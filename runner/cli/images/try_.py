@@ -22,7 +22,7 @@ from runner.engines.process.venv import VenvEngine
 from runner.errors import UserError
 from runner.images.absent import compiled
 from runner.images.absent.targets import load_targets
-from runner.images.tried import Tried, offered, read_record, recorded, shortcomings, write_record
+from runner.images.tried import Tried, adapter_sha256, offered, read_record, recorded, shortcomings, write_record
 from runner.plan.absent import offered_steps
 from runner.text import visible
 
@@ -42,7 +42,11 @@ def try_(
     ] = None,
     missing: Annotated[
         bool,
-        typer.Option("--missing", help="Run only the checks that have no record of this lock, engine and adapter yet."),
+        typer.Option(
+            "--missing",
+            help="Run only the checks that have no record of this lock, engine and adapter yet. With --compile-for, a step of another "
+            "adapter is lowered, and compiled only where XLA would get another program.",
+        ),
     ] = False,
     limit: Annotated[float, typer.Option(help="Seconds that one check may take.")] = 900,
     driver: Annotated[
@@ -129,25 +133,31 @@ def _compiled(image: Image, names: list[str], wanted: _Wanted) -> bool:
     _there("--compile-for", names, targets)
     for why in filter(None, map(compilation.why_not, image.frameworks)):
         note(f"{image.name}: {why}")
-    done = compiled.recorded(image) if wanted.missing else set()
+    records = compiled.recorded(image) if wanted.missing else {}
     steps = offered_steps(image, load_workloads(), load_frameworks(), {name: targets[name] for name in names})
     counts: dict[str, Counter[str]] = {}
     for (framework, *_), (_, offered_on) in steps.items():
         counts.setdefault(framework, Counter()).update(offered_on)
     good, prepared = True, None
     for step, (batch, offered_on) in steps.items():
-        left = {name: targets[name] for name in offered_on if (*step, name) not in done}
         framework, workload, precision = step
+        before = {name: records[*step, name] for name in offered_on if (*step, name) in records}
+        today = adapter_sha256(framework, workload) if before else ""
+        left = {
+            name: targets[name] for name in offered_on if name not in before or before[name].adapter_sha256 != today
+        }
         if not left or compilation.why_not(framework) or not wanted.has(workload, precision):
             continue
         try:
             prepared = prepared or VenvEngine().prepare(image, note)
-            results = compilation.compile_step(VenvEngine(), prepared, step, batch, left, wanted.limit)
+            same = {record.programs_sha256 for record in before.values()} - {None}
+            results = compilation.compile_step(VenvEngine(), prepared, step, batch, left, wanted.limit, before)
         except EngineError as error:
             note(f"runner: {visible(str(error), 4000)}")
             return False
         for one in results:
             say = one.reason or f"{one.launches} launches"
+            say += ", the program of the record" if one.programs_sha256 in same else ""
             note(f"{image.name} {framework} {workload} {precision} {one.target}: {one.outcome}: {visible(say, 400)}")
             good = good and one.outcome in ("ok", "unsupported")
         compiled.write_compiled(image, results, counts)

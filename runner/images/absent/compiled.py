@@ -56,7 +56,10 @@ class CompiledStep(BaseModel):
     layouts: dict[str, int] = {}
     # Of arguments, results and temporary memory, without what results share with arguments.
     bytes: int = Field(0, ge=0)
+    # The adapter of which it was compiled, or of which it was found to be the same program.
     adapter_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    # Of what XLA got: its flags, its text of the target, the StableHLO of each program. None in a record of before it was stored.
+    programs_sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
     # Why it is not ok.
     reason: str = Field("", max_length=_LONGEST)
 
@@ -132,11 +135,11 @@ def is_current(
     return same and step.adapter_sha256 == today(step.framework, step.workload)
 
 
-def recorded(image: Image) -> set[tuple[str, str, str, str]]:
-    """The keys of the steps that were compiled to an end, of today's lock and adapters."""
+def recorded(image: Image) -> dict[tuple[str, str, str, str], CompiledStep]:
+    """The steps that were compiled to an end of today's lock, whatever the adapter was."""
     record = read_compiled(image)
-    steps = record.steps if record else ()
-    return {step.key for step in steps if record and step.outcome != "unfinished" and is_current(image, record, step)}
+    steps = record.steps if record and record.lock_sha256 == image.lock_sha256 else ()
+    return {step.key: step for step in steps if step.outcome != "unfinished"}
 
 
 def write_compiled(

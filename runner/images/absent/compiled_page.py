@@ -30,7 +30,8 @@ and XLA may take cuBLAS on the GPU where a kernel of Triton is counted here.
 - *Products*: matrix products and convolutions by the type of their factors, and how many of those of float32 may round their factors to
   TF32: none unless the precision is tf32, where it must be all.
 - A line of `ops` is the sum over its operations, each at its smallest size; its MB are those of the largest.
-- An empty field: the plan offers no such cell on that GPU. *Of older code*: the adapter or the lock was edited since.
+- An empty field: the plan offers no such cell on that GPU. *Of older code*: the adapter or the lock was edited since, and
+  `--missing` has not yet asked whether XLA would get another program.
 
 Other frameworks have no line. TensorFlow 2.21 gives its program before XLA's optimisation at most where there is no GPU
 (`experimental_get_compiler_ir` with `platform_name="CUDA"` at the stage `optimized_hlo`: "not supported on this device"; asked of its CPU

@@ -48,7 +48,7 @@ class Site:
 def site_here(prospect: Prospect) -> Site:
     """The GPUs of this machine."""
     agenda = prospect.agenda()
-    prepare = sum(prospect.durations.preparing(image, cost) for image, cost in agenda.costs.items() if cost)
+    prepare = agenda.preparing(agenda.parts, agenda.unready(()))
     return Site(prospect.plan.cells, prospect.durations.seconds, {}, prepare, loads=True)
 
 

@@ -95,6 +95,8 @@ def test_the_text_says_what_the_minutes_hold_and_what_is_left(
         "to prepare; further repeats of what is open by then come before other frameworks; left for --resume: " in shown
     )
     assert "begins" in shown
+    assert "of them go to making 2 images ready, while nothing is measured; the next such run finds them ready" in shown
+    assert "they are too short for tensorflow at fp32: making 3 images ready (8.8 GB)" in shown
     assert "…" not in shown, "names are folded, not cut"
     assert 0 <= shown.index("10 min hold about") < shown.index(" skipped ")
     # Repeats that the user gave are meant as they stand.

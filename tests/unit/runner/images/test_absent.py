@@ -12,6 +12,8 @@ import importlib
 import json
 import sys
 import zlib
+from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -178,7 +180,12 @@ def image(catalog: dict[str, Image], tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def compiled_by(
-    image: Image, script: str, folder: Path, monkeypatch: pytest.MonkeyPatch, limit: float = 30
+    image: Image,
+    script: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: float = 30,
+    recorded: Sequence[CompiledStep] = (),
 ) -> list[CompiledStep]:
     """What becomes of a step where this Python stands for the image's interpreter, and `script` for the script that compiles."""
     path = folder / "script.py"
@@ -186,7 +193,8 @@ def compiled_by(
     monkeypatch.setattr(compilation, "SCRIPT", path)
     prepared = ReadyImage(image, "sha256:0", (sys.executable, "-m", "bench"))
     targets = {name: load_targets()[name] for name in ("V100", "H100")}
-    return compilation.compile_step(VenvEngine(), prepared, STEP, 64, targets, limit)
+    records = {step.target: step for step in recorded}
+    return compilation.compile_step(VenvEngine(), prepared, STEP, 64, targets, limit, records)
 
 
 def printing(lines: list[dict[str, object]]) -> str:
@@ -212,7 +220,7 @@ def test_a_step_is_judged_for_each_target_and_its_record_is_read_back(
     record = compiled.read_compiled(image)
     assert record is not None
     assert sorted(record.steps, key=lambda step: step.key) == sorted(steps, key=lambda step: step.key)
-    assert compiled.recorded(image) == {(*STEP, "V100"), (*STEP, "H100")}
+    assert compiled.recorded(image).keys() == {(*STEP, "V100"), (*STEP, "H100")}
     text = compiled_page.page_text([image])
     assert "27 launches, 0 MB" in text
     assert "**wrong**: 14 of its 14 results take memory of their own" in text
@@ -248,11 +256,11 @@ def test_an_unfinished_step_is_compiled_again(image: Image, tmp_path: Path, monk
     steps = compiled_by(image, "import time; time.sleep(60)", tmp_path, monkeypatch, limit=1)
     assert {step.outcome for step in steps} == {"unfinished"}
     compiled.write_compiled(image, steps)
-    assert compiled.recorded(image) == set()
+    assert compiled.recorded(image) == {}
     ended = compiled_by(image, printing([line("V100", "as-it-is")]), tmp_path, monkeypatch)[:1]
     compiled.write_compiled(image, ended)
     compiled.write_compiled(image, steps)  # on a busy machine it may take too long once more
-    assert compiled.recorded(image) == {(*STEP, "V100")}
+    assert compiled.recorded(image).keys() == {(*STEP, "V100")}
 
 
 def test_a_script_that_prints_something_else_is_an_error_of_the_run(
@@ -283,7 +291,27 @@ def test_a_program_of_older_code_is_marked(image: Image, tmp_path: Path, monkeyp
     (step, _) = compiled_by(image, printing([line("V100", "as-it-is")]), tmp_path, monkeypatch)
     compiled.write_compiled(image, [step.model_copy(update={"adapter_sha256": "0" * 64})])
     assert "**of older code**" in compiled_page.page_text([image])
-    assert compiled.recorded(image) == set()
+
+
+def test_a_step_of_another_adapter_keeps_its_record_where_xla_would_get_the_same_program(
+    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        line(target, "as-it-is") | {"programs_sha256": digit * 64} for target, digit in (("V100", "a"), ("H100", "b"))
+    ]
+    before = [
+        step.model_copy(update={"adapter_sha256": "0" * 64, "date": date(2026, 1, 1)})
+        for step in compiled_by(image, printing(lines), tmp_path, monkeypatch)
+    ]
+    same = {"program": "", "target": "V100", "programs_sha256": "a" * 64, "as_recorded": True}
+    other = line("H100", "no-donation") | {"programs_sha256": "c" * 64}
+    kept, new = compiled_by(image, printing([same, other]), tmp_path, monkeypatch, recorded=before)
+    assert kept == before[0].model_copy(update={"adapter_sha256": new.adapter_sha256}), (
+        "with the day it was compiled on"
+    )
+    assert (new.outcome, new.programs_sha256, new.date > before[1].date) == ("wrong", "c" * 64, True)
+    compiled.write_compiled(image, [kept, new])
+    assert "**of older code**" not in compiled_page.page_text([image])
 
 
 def test_the_script_that_compiles_asks_the_bench_for_what_it_has() -> None:

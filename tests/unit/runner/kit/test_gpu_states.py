@@ -151,6 +151,10 @@ def measures(site: Site, name: str) -> None:
             ("MIG is on and it is cut into no instance", "nvidia-smi mig -cgi"),
             id="mig-uncut",
         ),
+        pytest.param(WELL, "cuinit 100", WELL, ("cuInit says 100", "look at CUDA_VISIBLE_DEVICES"), id="no-device"),
+        pytest.param(WELL, "cuinit 101", WELL, ("cuInit says 101", "`nvidia-smi -L` tells"), id="no-such-device"),
+        pytest.param(WELL, "cuinit 803", WELL, ("cuInit says 803", "restart the machine"), id="other-libcuda"),
+        pytest.param(WELL, "cuinit 804", WELL, ("cuInit says 804", "take its folder `compat` out"), id="compat"),
         pytest.param(WELL, "cuinit 802", WELL, ("cuInit says 802", "start nvidia-fabricmanager"), id="fabric-manager"),
         pytest.param(WELL, "cuinit 999", WELL, ("cuInit says 999", "modprobe nvidia_uvm"), id="no-uvm"),
         pytest.param(

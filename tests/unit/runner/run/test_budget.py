@@ -36,9 +36,9 @@ def agenda(cost: int = 10**9, groups: int = 1, **prepared: float) -> Agenda:
     """Three images that are not ready, of which each takes 50 s; the cells in so many groups."""
     took = [Preparation(cell.image, cost, prepared.get(cell.framework, PREPARE_SECONDS)) for cell in CELLS]
     size = len(CELLS) // groups
-    parts = [CELLS[at : at + size] for at in range(0, len(CELLS), size)]
-    costs = {cell.image: cost for cell in CELLS}
-    return Agenda(NO_GPU, Durations(WORKLOADS, {}, took), parts, costs, repeats=3)
+    split = [CELLS[at : at + size] for at in range(0, len(CELLS), size)]
+    parts = {cell.image: {cell.image: cost} for cell in CELLS}
+    return Agenda(NO_GPU, Durations(WORKLOADS, {}, took), split, parts, repeats=3)
 
 
 JOBS = blocks(CELLS, 3, seed=1)
@@ -60,9 +60,9 @@ def carried_out(plan: Agenda, seconds: float, unsettled: Open | None = None) -> 
     while step := plan.next_step(waiting, ready, seconds - now, numbers):
         if step.image:
             done.prepared.append(step.image)
+            now += plan.preparing([step.image], plan.unready(ready))
             ready |= {step.image}
-            now += plan.durations.preparing(step.image, plan.costs[step.image])
-        assert {job.cell.image for job in step.jobs} <= ready | {name for name, cost in plan.costs.items() if not cost}
+        assert not {job.cell.image for job in step.jobs} & plan.unready(ready)
         done.order += step.jobs
         now += sum(plan.durations.seconds(job.cell) for job in step.jobs)
         waiting = without(waiting, step.jobs)
@@ -103,9 +103,9 @@ def test_nothing_is_begun_that_would_not_end_and_no_second_repeat_before_a_first
     # What is left does not fit.
     left = seconds - done.seconds
     if len(done.order) < len(JOBS):
-        ready = {name for name, bytes_ in plan.costs.items() if not bytes_} | set(done.prepared)
+        unready = plan.unready(done.prepared)
         assert left < CELL_SECONDS or not any(job.cell in begun for job in JOBS if job not in done.order)
-        assert left < 3 * CELL_SECONDS + (0 if ready >= {cell.image for cell in CELLS} else PREPARE_SECONDS)
+        assert left < 3 * CELL_SECONDS + (PREPARE_SECONDS if unready else 0)
 
 
 @given(seconds=st.floats(0, 2000), groups=st.sampled_from([2, 3]), cost=st.sampled_from([0, 10**9]))
@@ -124,6 +124,22 @@ def test_an_image_that_takes_too_long_is_passed_over_for_one_that_does_not() -> 
     done = carried_out(agenda(torch=500.0), 200)
     assert done.prepared[0] == "tensorflow-1-cpu"
     assert "torch-1-cpu" not in done.prepared
+
+
+def test_a_part_that_images_share_is_fetched_once() -> None:
+    names = [cell.image for cell in CELLS[::2]]
+    parts = {name: {"shared": 2 * 10**9, name: 10**9} for name in names}
+    plan = replace(agenda(), parts=parts, durations=Durations(WORKLOADS, {}))
+    assert [plan.cost(names[1], unready) for unready in (names, names[1:])] == [3 * 10**9, 10**9]
+    seconds = plan.durations.preparing
+    assert plan.preparing(names, names) == seconds("", 3 * 10**9) + 2 * seconds("", 10**9)
+    steps = [(step.image, at) for step, at in forecast(plan, JOBS, 60).steps if step.image]
+    assert steps[1] == (names[1], seconds("", 3 * 10**9) + 2 * CELL_SECONDS + seconds("", 10**9))
+
+
+def test_after_the_first_image_the_one_that_is_ready_soonest_comes_next() -> None:
+    assert carried_out(agenda(tensorflow=90.0), 300).prepared == [f"{name}-1-cpu" for name in ("torch", "jax")]
+    assert carried_out(agenda(tensorflow=90.0), math.inf).prepared == [f"{name}-1-cpu" for name in IMAGES]
 
 
 def test_of_what_is_ready_the_first_group_comes_first() -> None:
@@ -325,8 +341,8 @@ def on_eight_gpus(unsettled: Open | None = None) -> Agenda:
     groups = [
         [replace(cell, device_kind="cuda", device_model=H200.model) for cell in CELLS][at : at + 4] for at in (0, 4)
     ]
-    costs = {cell.image: 0 for cell in CELLS}
-    return Agenda(Machine(CPU, gpus, None), Durations(WORKLOADS, {}), groups, costs, 3, unsettled)
+    parts: dict[str, dict[str, int]] = {cell.image: {} for cell in CELLS}
+    return Agenda(Machine(CPU, gpus, None), Durations(WORKLOADS, {}), groups, parts, 3, unsettled)
 
 
 def test_eight_gpus_repeat_one_open_pair_side_by_side() -> None:

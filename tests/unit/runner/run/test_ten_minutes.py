@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,36 +14,66 @@ from typing import cast
 import pytest
 
 from runner.catalog.frameworks import load_frameworks
-from runner.catalog.images import load_catalog
+from runner.catalog.images import Image, load_catalog, select_images
 from runner.catalog.names import FIRST_FRAMEWORKS, ROSETTA
 from runner.catalog.workloads import load_workloads
 from runner.engines.base import Engine
+from runner.images.recipe import layer_bytes
 from runner.machine import detect
 from runner.machine.devices import Machine
 from runner.plan.durations import Durations
 from runner.plan.plan import plan
 from runner.plan.request import Request
 from runner.run import begin
-from runner.run.budget import Forecast, forecast
+from runner.run.budget import Forecast, forecast, measuring_seconds
+from runner.run.dispatch import Span
 from runner.run.options import Options
-from runner.run.prospect import Prospect
+from runner.run.prospect import Prospect, of_images
 from tests.fixtures.plans import CPU, H200, with_gpu
 
+Parts = Callable[[Image], Mapping[str, int]]
 
-def held(machine: Machine, ready: bool) -> Forecast:
-    """The ten minutes of the real catalog on this machine. Images that are not ready take what they are guessed to."""
+
+def prospect_of(machine: Machine, parts: Parts) -> Prospect:
+    """The real catalog on this machine, with an engine that must fetch these parts of an image."""
     images, workloads = load_catalog(), load_workloads()
     options = Options(out=Path(), precisions=("fp32", *begin._tensor_core_precision(machine)), seed=1)
     request = Request(precisions=options.precisions, modes=options.modes)
     planned = plan(request, list(images.values()), workloads, load_frameworks(), machine, lambda _: None)
-    engine = cast(Engine, SimpleNamespace(cost=lambda image: 0 if ready else image.download_bytes))
-    prospect = Prospect(options, machine, engine, "", images, planned, Durations(workloads, {}))
+    engine = cast(Engine, SimpleNamespace(name="venv", parts=parts))
+    return Prospect(options, machine, engine, "", images, planned, Durations(workloads, {}))
+
+
+def held(machine: Machine, parts: Parts = lambda image: {}) -> Forecast:
+    """The ten minutes of the real catalog on this machine. Images that are not ready take what they are guessed to."""
+    prospect = prospect_of(machine, parts)
     return forecast(prospect.agenda(), prospect.jobs, minutes=10)
 
 
+def wheels(image: Image) -> Mapping[str, int]:
+    """All of an image, as an environment of its own has it."""
+    return {image.name: image.download_bytes}
+
+
+def layers(image: Image) -> Mapping[str, int]:
+    """The layers of NVIDIA's libraries, which images of Docker share, and the rest."""
+    shared = {layer.digest: size for layer, size in layer_bytes(image).items()}
+    return shared | {image.name: image.download_bytes - sum(shared.values())}
+
+
+EIGHT = Machine(CPU, tuple(replace(H200, index=at, uuid=f"GPU-{at}", board=f"GPU-{at}") for at in range(8)), None)
+
+
+def reached(spans: Iterable[Span]) -> set[tuple[str, str]]:
+    return {(span.job.cell.framework, span.job.cell.precision) for span in spans}
+
+
+def busy_share(spans: Sequence[Span], gpus: int) -> float:
+    return sum(span.end - span.begin for span in spans) / (gpus * measuring_seconds(10))
+
+
 def test_ten_minutes_on_eight_gpus_hold_both_precisions_of_the_three_frameworks_three_times() -> None:
-    machine = Machine(CPU, tuple(replace(H200, index=at, uuid=f"GPU-{at}", board=f"GPU-{at}") for at in range(8)), None)
-    spans = held(machine, ready=True).spans
+    spans = held(EIGHT).spans
     repeats = Counter((at.job.cell.framework, at.job.cell.workload, at.job.cell.precision) for at in spans)
     for framework in FIRST_FRAMEWORKS:
         for workload in ROSETTA:
@@ -52,9 +85,56 @@ def test_ten_minutes_on_eight_gpus_hold_both_precisions_of_the_three_frameworks_
 
 
 def test_ten_minutes_on_one_gpu_begin_with_fp32_of_the_three_frameworks() -> None:
-    spans = held(with_gpu(), ready=True).spans
+    spans = held(with_gpu()).spans
     first = [at.job.cell for at in sorted(spans, key=lambda at: at.begin)][:6]
     assert {(cell.framework, cell.precision) for cell in first} == {(name, "fp32") for name in FIRST_FRAMEWORKS}
+
+
+def test_on_eight_gpus_an_engine_whose_images_share_layers_reaches_three_frameworks_with_none_ready() -> None:
+    sharing, alone = held(EIGHT, layers).spans, held(EIGHT, wheels).spans
+    assert {(name, precision) for name in FIRST_FRAMEWORKS for precision in ("fp32", "amp-bf16")} <= reached(sharing)
+    # Environments share nothing: to make three takes longer than the ten minutes.
+    agenda = prospect_of(EIGHT, wheels).agenda()
+    images = {cell.image for cell in agenda.groups[0]}
+    assert agenda.preparing(images, agenda.unready(())) > measuring_seconds(10)
+    assert "jax" not in {name for name, _ in reached(alone)}
+    assert 0.1 < busy_share(alone, 8) < busy_share(sharing, 8) < 0.25
+
+
+def test_the_outlook_says_what_images_cost_what_the_next_run_holds_and_what_makes_them_ready() -> None:
+    prospect = prospect_of(with_gpu(), wheels)
+    spent, short = of_images(prospect, prospect.jobs, held(with_gpu(), wheels), 10)
+    assert spent.startswith(
+        "about 5 min of them go to making 1 image ready, while nothing is measured; the next such run"
+    )
+    assert short.startswith("they are too short for tensorflow at fp32, jax at fp32, torch at amp-bf16, ")
+    assert (
+        "making 3 images ready (10.6 GB) takes about 12 min; `runner matrix --engine venv --images torch-2.9.1-cu128 "
+        in short
+    )
+    assert list(of_images(prospect_of(with_gpu(), lambda image: {}), prospect.jobs, held(with_gpu()), 10)) == []
+
+
+def test_the_command_that_makes_images_ready_plans_a_cell_of_each_of_them() -> None:
+    prospect = prospect_of(with_gpu(), wheels)
+    (command,) = re.findall(
+        "`runner matrix (.*)`", "".join(of_images(prospect, prospect.jobs, held(with_gpu(), wheels), 10))
+    )
+    words = shlex.split(command)
+    given: dict[str, list[str]] = {}
+    for name, value in zip(words[::2], words[1::2], strict=True):
+        given.setdefault(name, []).extend(value.split(","))
+    assert given["--repeats"] == ["1"]
+    request = Request(
+        images=tuple(given["--images"]),
+        frameworks=tuple(given["--frameworks"]),
+        workloads=tuple(given["--workloads"]),
+        modes=tuple(given["--modes"]),
+    )
+    chosen = select_images(load_catalog(), given["--images"])
+    cells = plan(request, chosen, load_workloads(), load_frameworks(), with_gpu(), lambda _: None).cells
+    assert {cell.image for cell in cells} == {cell.image for cell in prospect.agenda().groups[0]}
+    assert len(cells) == 3
 
 
 @pytest.mark.parametrize(
