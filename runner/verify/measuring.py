@@ -125,8 +125,8 @@ def _measure(
 def _seconds(prospect: Prospect) -> float:
     """The estimate of a run of verify: its images, the ceilings of each environment, its cells."""
     environments = {(cell.image, cell.framework, cell.device_kind) for cell in prospect.plan.cells}
-    costs = prospect.agenda().costs.items()
-    prepare = sum(prospect.durations.preparing(image, cost) for image, cost in costs if cost)
+    agenda = prospect.agenda()
+    prepare = agenda.preparing(agenda.parts, agenda.unready(()))
     return prepare + _PROBE_SECONDS * len(environments) + prospect.expected_seconds(prospect.jobs)
 
 
