@@ -20,7 +20,7 @@ LEAST_RUNS, MOST_NAMED = 3, 20
 
 
 def watch(sums, seconds, clock=time.monotonic):
-    """What the runs of a product gave. sums(): compute it once; the (BLOCKS, BLOCKS) sums of the bits of the result, modulo 2^32."""
+    """The facts of a product's runs. sums(): compute it once; the (BLOCKS, BLOCKS) sums of the bits of the result, modulo 2^32."""
     counts, first, runs, end = collections.Counter(), collections.OrderedDict(), 0, clock() + seconds
     while clock() < end or runs < LEAST_RUNS:
         found = np.asarray(sums()).astype("<u4").tobytes()
