@@ -26,6 +26,7 @@ _REMEDIES = {
     "unsteady": "end what else runs on the machine, and look for heat and power limits, then measure again",
     "throttled": "look at the cooling and the power limit of the device: `runner gpus` shows both",
     "few CPUs": "end what else runs on the machine, then measure again: it got less than half of its CPUs",
+    "beside other work": "end what else runs on the machine, then measure again",
     "disturbed": "end the other processes on the GPU, then measure again: `runner gpus` names them",
 }
 
@@ -113,7 +114,8 @@ def _beside(cell: MeasuredCell) -> list[str]:
         "unsteady": cell.shifts,
         "throttled": cell.throttled,
         "few CPUs": cell.cpu_share is not None,
-        "disturbed": cell.foreign_processes or cell.other_work,
+        "beside other work": cell.other_work,
+        "disturbed": cell.foreign_processes,
     }
     return [word for word, fact in facts.items() if fact]
 
