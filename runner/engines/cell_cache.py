@@ -71,9 +71,12 @@ def folder_of(engine: str, image: str, digest: str) -> Path:
     parent = private_folder("cells", engine)
     folder = parent / f"{image}-{hashlib.sha256(digest.encode()).hexdigest()[:12]}"
     try:
-        if folder.is_symlink() or not folder.is_dir():
-            # A cell without walls may have put a link in its place, to a folder that the next one would fill.
+        there = folder.lstat() if os.path.lexists(folder) else None
+        # A cell without walls may have put a link in its place, to a folder that the next one would fill. What is not there is not
+        # removed: a cell of the same image that starts at this moment may just have made it.
+        if there and not stat.S_ISDIR(there.st_mode):
             trees.remove(folder)
+        if there is None:
             _remove_unused(parent, image)
         folder.mkdir(exist_ok=True)
         os.utime(folder)

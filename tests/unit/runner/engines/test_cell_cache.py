@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,3 +103,19 @@ def test_a_file_that_its_owner_may_not_read_loses_the_right_too(tmp_path: Path) 
     (tmp_path / "program").chmod(0o4111)
     cell_cache.disarm(tmp_path)
     assert (tmp_path / "program").stat().st_mode & 0o7777 == 0o111
+
+
+def test_cells_of_an_image_that_start_at_one_moment_share_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None removes what another has just made."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for number in range(200):
+        begin = threading.Barrier(4)
+
+        def folder(image: str = f"image-{number}", begin: threading.Barrier = begin) -> Path:
+            begin.wait()
+            return cell_cache.folder_of("venv", image, "digest")
+
+        with ThreadPoolExecutor(4) as pool:
+            assert len({each.result() for each in [pool.submit(folder) for _ in range(4)]}) == 1
