@@ -16,7 +16,7 @@ import numpy as np
 from reports.data.model import MeasuredCell, StoredRun
 from reports.data.telemetry_signals import FEW, cpus_busy, given
 from reports.wording import number, percent, plural
-from runner.results.other_work import OtherWork
+from runner.results.rank.other_work import OtherWork
 from runner.results.statistics import Array
 from runner.results.student import student_tail
 from runner.text import in_a_line

@@ -11,7 +11,7 @@ from bench import rules
 from reports.wording import cell_name, percent, step_interval
 from runner.results import clock_settings, statistics
 from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
-from runner.results.other_work import OtherWork, of_cell
+from runner.results.rank.other_work import OtherWork, of_cell
 from runner.results.rank.ranking import Field, Verdict
 from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
@@ -122,7 +122,7 @@ class MeasuredCell(StoredCell):
 
     @property
     def other_work(self) -> OtherWork | None:
-        """What other work took beside it, where that is much."""
+        """The work of others beside it, where that is much."""
         return of_cell(self)
 
     @property

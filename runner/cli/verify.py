@@ -20,7 +20,8 @@ from runner.json_document import print_document
 from runner.results.store import write_bytes
 from runner.run.options import Options
 from runner.run.prospect import Prospect
-from runner.verify import causes, measuring, output, verification
+from runner.verify import causes, output, verification
+from runner.verify.fleet import measuring
 from runner.verify.fleet.level import Level, chosen, seconds_of, site_here
 from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.references import is_index

@@ -126,7 +126,7 @@ def read_tree(pid: int) -> tuple[float, int]:
             with contextlib.suppress(psutil.NoSuchProcess), process.oneshot():
                 times = process.cpu_times()
                 seconds += times.user + times.system
-                # What its children took that have ended: a counter must not fall. Only Linux has it.
+                # The time of its children that have ended: a counter must not fall. Only Linux has it.
                 seconds += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
                 memory += process.memory_info().rss
     except psutil.Error:

@@ -132,7 +132,7 @@ class Prospect:
 
 
 def of_images(prospect: Prospect, jobs: Sequence[Job], held: Forecast, minutes: float) -> Iterator[str]:
-    """How much of the time of a new run goes to images, what the next one holds, and what makes the images ready before."""
+    """The share of images in the time of a new run, what the next one holds, and what makes the images ready before."""
     agenda = prospect.agenda()
     unready = agenda.unready(())
     # A node makes its images by itself.

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.results import other_work
 from runner.results.cells import MISSING, StoredCell, foreign_processes, middle, not_yet_run
+from runner.results.rank import other_work
 from runner.results.rank.blocks import Scatter
 from runner.results.statistics import Array, Estimate, of_kind
 from runner.results.steadiness import level_shift, slowdown

@@ -19,7 +19,7 @@ def block_sums(result: np.ndarray) -> np.ndarray:
 
 
 def watched(flips: dict[int, tuple[int, int, int]], runs: int) -> dict:
-    """What is found in so many runs, in some of which one bit of one result is another: run -> (row, column, bit)."""
+    """The facts of so many runs, in some of which one bit of one result is another: run -> (row, column, bit)."""
     number = itertools.count()
 
     def sums() -> np.ndarray:

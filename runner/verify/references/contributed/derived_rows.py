@@ -25,7 +25,7 @@ from runner.kit.archive import Archive, ArchiveError
 from runner.kit.contribution.run_facts import Frozen, Pseudonym, RunFacts
 from runner.kit.imported import Imported, import_archive
 from runner.paths import cache_folder
-from runner.results import other_work
+from runner.results.rank import other_work
 from runner.results.statistics import Array
 from runner.results.store import read_bytes, write_bytes
 from runner.results.untrusted import Hash, Text

@@ -27,8 +27,8 @@ from runner.machine import lease
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.paths import PROJECT
 from runner.run.options import Options
+from runner.verify.fleet.same_bits import BLOCKS, Bits, Product, odd_ones
 from runner.verify.references.saved import make
-from runner.verify.same_bits import BLOCKS, Bits, Product, odd_ones
 from tests.fixtures.json_documents import valid
 from tests.fixtures.plans import image, make_cell
 from tests.unit.runner.verify.test_causes import ceilings

@@ -166,7 +166,7 @@ def test_other_work_is_what_the_machine_did_beside_the_cell_in_the_steady_window
         {"device": "cpu", "seconds": float(at), "cpu_seconds": cell * at, "machine_cpu_seconds": 700 + machine * at}
         for at in range(20)
     ]
-    # What ran before them is no matter.
+    # The time before them is no matter.
     rows[0] |= {"machine_cpu_seconds": 0.0}
     steady = [{"stage": "steady", "begin_seconds": 4.5, "seconds": 10.0, "items": 1}]
     assert telemetry_summary.summary(rows, steady)["other_cpus"] == pytest.approx(others)

@@ -25,7 +25,7 @@ from runner.run.dispatch import Job
 from runner.run.options import Options, UsageError
 from runner.run.prospect import Prospect
 from runner.verify import load, output
-from runner.verify import measuring as verify
+from runner.verify.fleet import measuring as verify
 from runner.verify.load import GpuLoads, fleets_of_loads, groups_of_loads, load_each, read_loads
 from runner.verify.verification import Verification
 from runner.verify.verification_document import document
@@ -234,10 +234,10 @@ def test_the_gpus_of_each_model_are_measured_in_one_run_and_then_all_are_loaded(
     first, second, third = two_models.uuids()
     prospect, runs, order = prospect_of(tmp_path, PROBE), runs_of(tmp_path, two_models)[:2], []
 
-    def measure(options: Options, *more: object) -> tuple[Prospect, RunStore]:
+    def measure(options: Options, *more: object) -> tuple[Prospect, RunStore, float]:
         assert options.each_gpu
         order.append(options.gpus)
-        return replace(prospect, plan=Plan((), ())), runs[len(order) - 1]
+        return replace(prospect, plan=Plan((), ())), runs[len(order) - 1], 0.0
 
     def loads(of: Prospect, stored: list[RunStore]) -> None:
         order.append("loads")

@@ -1,4 +1,4 @@
-"""What `runner verify` measures: ceilings in the slot of a cell, with its leases, and no longer than it said."""
+"""The measurements of `runner verify`: ceilings in the slot of a cell, with its leases, and no longer than it said."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from runner.run.dispatch import places
 from runner.run.options import Options
 from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
-from runner.verify import measuring
 from runner.verify.ceilings import CeilingsError
+from runner.verify.fleet import measuring
 from tests.fixtures import synthetic
 from tests.fixtures.plans import make_cell
 

@@ -1,4 +1,4 @@
-"""What `runner verify` measures: the ceilings of this machine and its cells, then further repeats of what is not yet sure."""
+"""The measurements of `runner verify`: the ceilings of this machine and its cells, then further repeats of what is not yet sure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TO_ACCUSE = 3
 
 # Of the time that is said before. So there is room for further repeats, and for a machine that is slower than the estimate.
 AT_MOST = 2.0
-# What measures the ceilings of an environment once takes about so long, with the start of its framework.
+# The probe of the ceilings of an environment takes about so long, with the start of its framework.
 _PROBE_SECONDS = 20.0
 
 # The folder of a run -> the report that was written of it.
