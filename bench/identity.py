@@ -7,6 +7,7 @@ another workload, leaves a cell's digest as it is. Standard library only: the ho
 
 import ast
 import contextlib
+import functools
 import hashlib
 import io
 import json
@@ -50,13 +51,13 @@ def code_files(framework, workload, folder=FOLDER):
 def image_files(frameworks, folder=FOLDER):
     """The files of an image that serves these frameworks: the core, every workload, their folders and those that these use."""
     sources = _sources(folder)
-    wanted = sources.folders(frameworks)
+    wanted = sources.folders(list(frameworks))
     return sorted(path for name in (None, *wanted) for path in sources.of_framework(name))
 
 
 def folders(frameworks, folder=FOLDER):
     """The folders below bench/frameworks that these frameworks use, their own included; sorted."""
-    return sorted(_sources(folder).folders(frameworks))
+    return sorted(_sources(folder).folders(list(frameworks)))
 
 
 def source_digest(folder=FOLDER):
@@ -124,11 +125,25 @@ def _is_workload(path):
     return path.startswith("workloads/") and path != "workloads/__init__.py"
 
 
+def _remembered(method):
+    """A method of _Sources that answers each question once: the files of a workload are the same for each framework."""
+
+    @functools.wraps(method)
+    def answer(self, question):
+        key = method.__name__, tuple(question) if isinstance(question, list) else question
+        if key not in self._answers:
+            self._answers[key] = method(self, question)
+        return self._answers[key]
+
+    return answer
+
+
 class _Sources(object):
     """The files of a bench, and which of them each one names in its imports."""
 
     def __init__(self, folder):
         self.folder = folder
+        self._answers = {}
         self.files = list(_walk(folder))
         self._present = set(self.files)
         self._used = {}
@@ -148,12 +163,14 @@ class _Sources(object):
         files.update(self.reached(self.entries(framework, workload), folders))
         return sorted(files)
 
+    @_remembered
     def shared_by_all(self, workload):
         """The core, the files of a workload, and of other workloads the modules that one of these imports."""
         core = [path for path in self.of_framework(None) if not _is_workload(path)]
         own = self.of_workload(workload)
         return sorted(set(core + own) | self.reached(core + own))
 
+    @_remembered
     def of_workload(self, workload):
         """The declaration, specification, references and curves of a workload, and of the one that it shares them with."""
         shared = self._declared("workloads/%s.json" % workload).get("computes")
@@ -161,6 +178,7 @@ class _Sources(object):
         stems = names | {name.replace("-", "_") for name in names}
         return [path for path in self.of_framework(None) if _is_workload(path) and _stem(path) in stems]
 
+    @_remembered
     def folders(self, frameworks):
         """The frameworks' folders and those that these use, as far as they exist.
 

@@ -2,7 +2,7 @@
 
 A low share of the CPUs alone shows nothing of other work: a small network leaves most of them idle. Less than one CPU does, and so does
 another framework that got more at the same work (reports/data/telemetry_signals.py). Runs of older releases do not record what others
-took (runner/results/other_work.py).
+took (runner/results/on_disk/other_work.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from reports.data.model import MeasuredCell, StoredRun
 from reports.data.telemetry_signals import FEW, cpus_busy, given
 from reports.wording import number, percent, plural
-from runner.results.rank.other_work import OtherWork
+from runner.results.on_disk.other_work import OtherWork
 from runner.results.statistics import Array
 from runner.results.student import student_tail
 from runner.text import in_a_line

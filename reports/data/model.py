@@ -11,7 +11,6 @@ from bench import rules
 from reports.wording import cell_name, percent, step_interval
 from runner.results import clock_settings, statistics
 from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
-from runner.results.rank.other_work import OtherWork, of_cell
 from runner.results.rank.ranking import Field, Verdict
 from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
@@ -119,11 +118,6 @@ class MeasuredCell(StoredCell):
     def name(self) -> str:
         """The framework, its version and CUDA, and the mode where it is not the default; not unique, as `label` is."""
         return cell_name(self.image, self.framework, self.mode)
-
-    @property
-    def other_work(self) -> OtherWork | None:
-        """The work of others beside it, where that is much."""
-        return of_cell(self)
 
     @property
     def comparable(self) -> bool:

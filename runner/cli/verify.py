@@ -20,8 +20,7 @@ from runner.json_document import print_document
 from runner.results.store import write_bytes
 from runner.run.options import Options
 from runner.run.prospect import Prospect
-from runner.verify import causes, output, verification
-from runner.verify.fleet import measuring
+from runner.verify import causes, output, verification, verification_run
 from runner.verify.fleet.level import Level, chosen, seconds_of, site_here
 from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.references import is_index
@@ -145,7 +144,7 @@ def verify(
         return verification.assess(folders, beside(folders), margin / 100 if margin else None)
 
     def more_repeats(folder: Path) -> dict[str, int]:
-        return measuring.repeats_wanted(judge([folder]), most_repeats)
+        return verification_run.repeats_wanted(judge([folder]), most_repeats)
 
     try:
         folders = chosen_runs(run, options.out) if run else _measure(options, each_gpu, more_repeats, time)
@@ -215,7 +214,7 @@ def _references(place: str | None, names: list[str] | None) -> Callable[[Sequenc
     return lambda _: chosen
 
 
-def _measure(options: Options, each_gpu: bool, further: measuring.Further, time: str | None) -> list[Path]:
+def _measure(options: Options, each_gpu: bool, further: verification_run.Further, time: str | None) -> list[Path]:
     """Measure this machine, or the nodes that the options name; the folders of the runs."""
     if sentence := causes.dropped(os.environ):
         note(sentence)
@@ -224,7 +223,7 @@ def _measure(options: Options, each_gpu: bool, further: measuring.Further, time:
         from runner.verify.fleet.measurement import measure_nodes
 
         return measure_nodes(options, sys.argv, write_report, time)
-    return measuring.measure_here(options, sys.argv, write_report, each_gpu, further, _limited(time))
+    return verification_run.measure_here(options, sys.argv, write_report, each_gpu, further, _limited(time))
 
 
 def _check(asked: Mapping[str, object], stored: bool, each_gpu: bool) -> None:
@@ -237,7 +236,7 @@ def _check(asked: Mapping[str, object], stored: bool, each_gpu: bool) -> None:
         raise UserError(f"{fleets[0]} is for comparing GPUs with one another: add --each-gpu")
 
 
-def _limited(time: str | None) -> measuring.Limit | None:
+def _limited(time: str | None) -> verification_run.Limit | None:
     """The function that chooses a level for --time, and reports it; None without --time."""
     if time is None:
         return None

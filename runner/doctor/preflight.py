@@ -36,8 +36,8 @@ from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
 from runner.text import plural
 from runner.verify.causes import Case, of_ceilings
-from runner.verify.ceilings import Ceilings, CeilingsError, is_machine_busy, measure
-from runner.verify.fleet.same_bits import Bits, measure_bits, odd_ones
+from runner.verify.probes.ceilings import Ceilings, CeilingsError, is_machine_busy, measure
+from runner.verify.probes.same_bits import Bits, measure_bits, odd_ones
 from runner.verify.references.saved import Reference, SavedCell
 
 # Seconds of level 1, and of level 2 for each device beside that. Slurm kills a HealthCheckProgram after 60 s.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.results import statistics, steadiness
+from runner.results.on_disk.other_work import OtherWork, of_rows
 from runner.results.rows import Place, Row, columns
 from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
@@ -171,6 +172,11 @@ class StoredCell:
     def noise(self) -> float | None:
         """The median over the repeats of what each computed."""
         return middle((repeat.row for repeat in self.measured), "noise")
+
+    @property
+    def other_work(self) -> OtherWork | None:
+        """The work of others beside it, where that is much."""
+        return of_rows((repeat.row for repeat in self.measured), self.key.device_kind, self.environment)
 
     @property
     def ranked(self) -> bool:

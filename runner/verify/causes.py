@@ -16,8 +16,8 @@ from packaging.version import InvalidVersion, Version
 from bench import rules
 from reports.wording import percent, plural
 from runner.catalog import cuda as cuda_releases
-from runner.results.rank.other_work import OtherWork
-from runner.verify.ceilings import Ceilings, best, is_machine_busy
+from runner.results.on_disk.other_work import OtherWork
+from runner.verify.probes.ceilings import Ceilings, best, is_machine_busy
 from runner.verify.references.clock_telemetry import Telemetry
 from runner.verify.references.facts import Facts
 

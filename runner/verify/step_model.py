@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from runner.results.plausible.work import MULTIPLY_ADDS
-from runner.verify.ceilings import Ceilings, best
+from runner.verify.probes.ceilings import Ceilings, best
 from runner.verify.references.published import load_published, training_times
 
 

@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from runner.results.cells import MISSING, StoredCell, foreign_processes, middle, not_yet_run
-from runner.results.rank import other_work
 from runner.results.rank.blocks import Scatter
 from runner.results.statistics import Array, Estimate, of_kind
 from runner.results.steadiness import level_shift, slowdown
 from runner.verify.causes import Case, Cause, causes, per_cent
-from runner.verify.ceilings import is_machine_busy
 from runner.verify.outliers import FleetFinding
+from runner.verify.probes.ceilings import is_machine_busy
 from runner.verify.references.among import AmongMachines, among_machines
 from runner.verify.references.comparability import ChosenReference, reference_for
 from runner.verify.references.facts import DifferentFact, Facts
@@ -280,7 +279,7 @@ def _busy(measured: Measured) -> bool:
     """True if other work kept the CPUs busy before a CPU cell was measured, or beside it."""
     ceilings = measured.ceilings
     before = measured.facts.device_kind == "cpu" and ceilings is not None and is_machine_busy(ceilings)
-    return before or other_work.of_cell(measured.cell) is not None
+    return before or measured.cell.other_work is not None
 
 
 def _seconds(chosen: ChosenReference, run_id: str) -> float | None:
@@ -366,7 +365,7 @@ def _case(measured: Measured, chosen: ChosenReference) -> Case:
         error_kind=str(row.get("error_kind") or ""),
         first_step_seconds=cell.first_step_seconds,
         foreign_processes=foreign_processes(repeat.row for repeat in cell.repeats),
-        other_work=other_work.of_cell(cell),
+        other_work=cell.other_work,
         slowdown=slowdown([repeat.shift for repeat in cell.measured]),
         reference_slowdown=slowdown([level_shift(repeat) for repeat in reference.repeats]) if reference else 1.0,
     )

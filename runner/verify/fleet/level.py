@@ -13,7 +13,7 @@ from runner.text import plural
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
-# Four loads of 7.5 s on each GPU alone, the same on all at once, and the start of a framework before each (runner.verify.load).
+# Four loads of 7.5 s on each GPU alone, the same on all at once, and the start of a framework before each (runner.verify.probes.load).
 _LOAD_SECONDS, _START_SECONDS, _LEAD_SECONDS = 30.0, 10.0, 40.0
 
 # Agents, leases, ceilings and the report.

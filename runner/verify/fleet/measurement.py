@@ -15,7 +15,7 @@ from runner.run.options import Options
 from runner.run.progress import announce, say
 from runner.run.prospect import Prospect
 from runner.verify.fleet.level import Site, chosen, seconds_of, shortened
-from runner.verify.fleet.measuring import WriteReport
+from runner.verify.verification_run import WriteReport
 
 
 def measure_nodes(options: Options, argv: Sequence[str], write_report: WriteReport, limit: str | None) -> list[Path]:

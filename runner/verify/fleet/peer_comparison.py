@@ -11,7 +11,6 @@ from runner.results.datasheets import bare_model
 from runner.verify.fleet.device_times import Block, deviations, levels
 from runner.verify.fleet.nested import is_nested, nested
 from runner.verify.fleet.where import Placed, placed
-from runner.verify.load import fleets_of_loads, groups_of_loads, read_loads
 from runner.verify.outliers import (
     DEVICE,
     FEWEST,
@@ -22,6 +21,7 @@ from runner.verify.outliers import (
     known_kind,
     known_spread,
 )
+from runner.verify.probes.load import fleets_of_loads, groups_of_loads, read_loads
 from runner.verify.references import among
 from runner.verify.references.comparability import reference_for
 from runner.verify.references.saved import Reference

@@ -15,7 +15,7 @@ from runner.results.rank.ranking import levelled_run
 from runner.results.rows import Place, by_repeat, parts, rows_of
 from runner.results.statistics import Array
 from runner.text import in_a_line, plural
-from runner.verify.ceilings import Ceilings, CeilingsError, parse
+from runner.verify.probes.ceilings import Ceilings, CeilingsError, parse
 from runner.verify.references.clock_telemetry import Telemetry, summarise
 from runner.verify.references.comparability import IDENTITY, excuses, same_device, sessions_differ
 from runner.verify.references.facts import DifferentFact, Facts, facts_of

@@ -27,7 +27,7 @@ from runner.errors import UserError
 from runner.results.on_disk.whole import open_parquet, other_kind
 from runner.results.statistics import Array, fewest_windows
 from runner.results.store import read_bytes, write_bytes
-from runner.verify.ceilings import Ceilings
+from runner.verify.probes.ceilings import Ceilings
 from runner.verify.references import SUFFIX, files
 from runner.verify.references.clock_telemetry import Telemetry
 from runner.verify.references.facts import Facts

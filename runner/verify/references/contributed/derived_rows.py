@@ -25,7 +25,6 @@ from runner.kit.archive import Archive, ArchiveError
 from runner.kit.contribution.run_facts import Frozen, Pseudonym, RunFacts
 from runner.kit.imported import Imported, import_archive
 from runner.paths import cache_folder
-from runner.results.rank import other_work
 from runner.results.statistics import Array
 from runner.results.store import read_bytes, write_bytes
 from runner.results.untrusted import Hash, Text
@@ -138,7 +137,7 @@ def _of_cell(measured: Measured) -> Iterator[str]:
         )
     if facts.device_kind == "cpu" and any(repeat.row.get("other_cpus") is None for repeat in cell.measured):
         yield f"{name}: its telemetry does not say what other work took beside it; measure with psutil installed"
-    if taken := other_work.of_cell(cell):
+    if taken := cell.other_work:
         yield f"{name}: {taken}; end it, and measure again"
     if cell.too_noisy:
         yield f"{name}: too noisy to be ranked; end what else runs on the machine, and measure again"

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from runner.cli.main import app
@@ -27,7 +28,7 @@ from runner.machine import lease
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.paths import PROJECT
 from runner.run.options import Options
-from runner.verify.fleet.same_bits import BLOCKS, Bits, Product, odd_ones
+from runner.verify.probes.same_bits import BLOCKS, Bits, Product, odd_ones
 from runner.verify.references.saved import make
 from tests.fixtures.json_documents import valid
 from tests.fixtures.plans import image, make_cell
@@ -133,6 +134,14 @@ def test_a_gpu_whose_bits_change_from_run_to_run_fails_and_the_block_is_named(si
     assert found.saw.startswith(
         "bf16 product: 1 of 30 runs gave other bits of the same factors, first run 12 in block (3, 7)"
     )
+
+
+def test_counts_and_blocks_that_contradict_each_other_are_refused() -> None:
+    """They come out of a container."""
+    told = bits([(11, 3, 7)]).products[0].model_dump()
+    for wrong in ({"odd": ()}, {"alike": 30}, {"alike": 31}):
+        with pytest.raises(ValidationError, match="contradict each other"):
+            Product(**(told | wrong))
 
 
 def test_of_three_gpus_of_a_model_or_more_the_one_with_other_bits_is_named() -> None:

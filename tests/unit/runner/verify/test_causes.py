@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runner.verify.causes import Case, causes, dropped
-from runner.verify.ceilings import Ceilings
+from runner.verify.probes.ceilings import Ceilings
 from runner.verify.references.clock_telemetry import Telemetry, summarise
 from tests.unit.runner.verify.test_references import facts
 

@@ -16,8 +16,8 @@ from runner.catalog.images import PROJECT
 from runner.engines.base import ReadyImage, Slot
 from runner.engines.process.host import HostEngine, HostImage
 from runner.engines.process.process import LocalRunning
-from runner.verify import ceilings
-from runner.verify.ceilings import PROBE, Ceilings, CeilingsError, best, measure, parse
+from runner.verify.probes import ceilings
+from runner.verify.probes.ceilings import PROBE, Ceilings, CeilingsError, best, measure, parse
 from tests.unit.runner.verify.test_causes import ceilings as some
 
 SOURCE = (PROJECT / "bench" / "ceilings.py").read_text()

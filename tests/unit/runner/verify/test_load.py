@@ -24,9 +24,10 @@ from runner.results.store import SCHEMA_VERSION, RunStore, StoreError
 from runner.run.dispatch import Job
 from runner.run.options import Options, UsageError
 from runner.run.prospect import Prospect
-from runner.verify import load, output
-from runner.verify.fleet import measuring as verify
-from runner.verify.load import GpuLoads, fleets_of_loads, groups_of_loads, load_each, read_loads
+from runner.verify import output
+from runner.verify import verification_run as verify
+from runner.verify.probes import load
+from runner.verify.probes.load import GpuLoads, fleets_of_loads, groups_of_loads, load_each, read_loads
 from runner.verify.verification import Verification
 from runner.verify.verification_document import document
 from tests.fixtures.plans import make_cell

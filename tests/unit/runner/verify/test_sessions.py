@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from runner.results.statistics import SESSION_DEVIATION, Array
-from runner.verify.fleet.measuring import TO_ACCUSE, repeats_wanted
 from runner.verify.verdict import MARGINS, PASS, CellVerdict, Sides, questions_of, ratios_to_references, verdict_of
 from runner.verify.verification import CellFinding, Verification
+from runner.verify.verification_run import TO_ACCUSE, repeats_wanted
 
 pytestmark = pytest.mark.keyed
 

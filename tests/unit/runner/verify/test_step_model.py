@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.workloads import cnn_cifar10, gru_imdb
-from runner.verify.ceilings import Ceilings
+from runner.verify.probes.ceilings import Ceilings
 from runner.verify.references.published import load_published, training_times
 from runner.verify.step_model import DATASHEETS, WORK, ideal_seconds, inefficiency, modelled_step
 

@@ -21,8 +21,8 @@ from runner.run.progress import announce, say
 from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
 from runner.text import length, plural
-from runner.verify.ceilings import CeilingsError, measure
-from runner.verify.load import load_each
+from runner.verify.probes.ceilings import CeilingsError, measure
+from runner.verify.probes.load import load_each
 from runner.verify.references.measured import ceilings_path
 from runner.verify.verdict import beyond_doubt, narrows
 from runner.verify.verification import Verification
@@ -108,15 +108,15 @@ def measure_here(
 def _measure(
     options: Options, argv: Sequence[str], write_report: WriteReport, at_most: float = math.inf
 ) -> tuple[Prospect, RunStore, float]:
-    """One run, with the ceilings before its cells, and when its time is over, by time.monotonic(): `at_most` times what is expected."""
-    began = time.monotonic()
+    """One run with the ceilings before its cells, and the end of its time by time.monotonic(): `at_most` times what is expected."""
     prospect, run = start(options, argv)
     announce(prospect)
     seconds = _seconds(prospect)
-    ends_at = began + at_most * seconds
     more = f", and at most {length(at_most * seconds)} with further repeats of what is not yet sure"
     say(f"level 3: about {length(seconds)} with all that comes before the cells{more if at_most < math.inf else ''}")
-    with interruptible(), lease.hold(prospect.leased(prospect.jobs), run.run_id, say, options.wait, ends_at):
+    with interruptible(), lease.hold(prospect.leased(prospect.jobs), run.run_id, say, options.wait):
+        # Another runner's time is not ours.
+        ends_at = time.monotonic() + at_most * seconds
         _measure_ceilings(prospect, run)
     execute(prospect, run, write_report, ends_at=ends_at)
     return prospect, run, ends_at

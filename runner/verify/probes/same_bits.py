@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runner.engines.base import Engine, ReadyImage, Slot
 from runner.errors import first_problem
 from runner.text import plural
-from runner.verify.ceilings import CeilingsError, printed_by
+from runner.verify.probes.ceilings import CeilingsError, printed_by
 
 PROBE = "bench.same_bits"
 # Of all products together.
@@ -41,9 +41,15 @@ class Product(_Frozen):
     runs: Annotated[int, Field(ge=1, lt=2**31)]
     # Of these runs, as many as gave the usual bits.
     alike: Annotated[int, Field(ge=1, lt=2**31)]
-    # Run, block row, block column.
+    # Run, block row, block column: at least one where not all are alike.
     odd: Annotated[tuple[tuple[_Whole, _Block, _Block], ...], Field(max_length=100)]
     sums: Annotated[str, Field(pattern=rf"^[0-9a-f]{{{8 * BLOCKS**2}}}$")]
+
+    @model_validator(mode="after")
+    def _names_what_is_odd(self) -> Product:
+        if self.alike > self.runs or (self.alike < self.runs) != bool(self.odd):
+            raise ValueError("its count of alike runs and its list of odd blocks contradict each other")
+        return self
 
 
 class Bits(_Frozen):

@@ -28,8 +28,8 @@ from runner.run.dispatch import Place, places
 from runner.run.progress import say
 from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
-from runner.verify.ceilings import CeilingsError, Rate, printed_by
 from runner.verify.outliers import FEWEST, FleetFinding, fleet_of
+from runner.verify.probes.ceilings import CeilingsError, Rate, printed_by
 
 PROBE = "bench.load"
 # In the folder of a run, for each of its GPUs.

@@ -21,8 +21,8 @@ from runner.run.dispatch import places
 from runner.run.options import Options
 from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
-from runner.verify.ceilings import CeilingsError
-from runner.verify.fleet import measuring
+from runner.verify import verification_run
+from runner.verify.probes.ceilings import CeilingsError
 from tests.fixtures import synthetic
 from tests.fixtures.plans import make_cell
 
@@ -41,14 +41,14 @@ def test_the_probe_gets_the_part_of_the_machine_that_a_cell_gets(
         slots.append(slot)
         raise CeilingsError("the toy has none")
 
-    monkeypatch.setattr(measuring, "measure", probe)
+    monkeypatch.setattr(verification_run, "measure", probe)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cell = make_cell(device_kind="cuda", device_model="NVIDIA L4")
     engine = SimpleNamespace(prepare=lambda image, say: None)
     prospect: Any = SimpleNamespace(
         plan=SimpleNamespace(cells=[cell]), machine=machine, engine=engine, images={cell.image: None}
     )
-    measuring._measure_ceilings(prospect, RunStore(tmp_path / "run"))
+    verification_run._measure_ceilings(prospect, RunStore(tmp_path / "run"))
     (slot,) = slots
     assert slot == slot_of(machine, places(machine, "cuda")[:1])
     assert (slot.device_uuids, slot.cpus) == (("GPU-0",), (0, 1))
@@ -66,19 +66,21 @@ def test_the_probe_of_a_gpu_waits_for_its_lease_and_is_ended_by_an_interrupt(
     prospect: Any = SimpleNamespace(
         jobs=[job], leased=lambda jobs: [gpu.board] if jobs == [job] else [], jobs_left=lambda run: [job]
     )
-    monkeypatch.setattr(measuring, "start", lambda options, argv: (prospect, run))
-    monkeypatch.setattr(measuring, "announce", lambda prospect: None)
-    monkeypatch.setattr(measuring, "_seconds", lambda prospect: 60.0)
-    monkeypatch.setattr(measuring, "execute", lambda prospect, run, write_report, ends_at: 0)
+    monkeypatch.setattr(verification_run, "start", lambda options, argv: (prospect, run))
+    monkeypatch.setattr(verification_run, "announce", lambda prospect: None)
+    monkeypatch.setattr(verification_run, "_seconds", lambda prospect: 60.0)
+    monkeypatch.setattr(verification_run, "execute", lambda prospect, run, write_report, ends_at: 0)
     held: list[bool] = []
     monkeypatch.setattr(
-        measuring, "_measure_ceilings", lambda prospect, run: held.append(lease._try(lease.path_of("GPU-0")) is None)
+        verification_run,
+        "_measure_ceilings",
+        lambda prospect, run: held.append(lease._try(lease.path_of("GPU-0")) is None),
     )
-    options = measuring.Options(wait=False)
-    measuring.measure_here(options, [], lambda folder: folder)
+    options = verification_run.Options(wait=False)
+    verification_run.measure_here(options, [], lambda folder: folder)
     assert held == [True]
     with lease.hold(["GPU-0"], "another", print), pytest.raises(lease.LeaseError, match="GPU-0 is held"):
-        measuring.measure_here(options, [], lambda folder: folder)
+        verification_run.measure_here(options, [], lambda folder: folder)
     assert held == [True]
 
 
@@ -86,6 +88,7 @@ def test_the_time_of_level_3_is_said_first_and_holds_further_repeats_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each pass gets the same end, and a pass that its end cut is the last one."""
+    monkeypatch.setenv(lease.VARIABLE, str(tmp_path / "leases"))
     cell, other = make_cell(), make_cell(workload="cnn-cifar10")
     prospect = Prospect(
         Options(out=tmp_path), Machine(Cpu("a CPU", (0, 1), 8 << 30), (), "none"), cast(Engine, SimpleNamespace(name="venv")),
@@ -100,16 +103,16 @@ def test_the_time_of_level_3_is_said_first_and_holds_further_repeats_as_well(
         return 0
 
     monkeypatch.setattr(Prospect, "jobs_left", lambda self, run: left[len(passes) - 1])
-    monkeypatch.setattr(measuring, "start", lambda options, argv: (prospect, run))
-    monkeypatch.setattr(measuring, "_seconds", lambda prospect: 0.01)
-    monkeypatch.setattr(measuring, "_measure_ceilings", lambda prospect, run: None)
-    monkeypatch.setattr(measuring, "execute", execute)
+    monkeypatch.setattr(verification_run, "start", lambda options, argv: (prospect, run))
+    monkeypatch.setattr(verification_run, "_seconds", lambda prospect: 0.01)
+    monkeypatch.setattr(verification_run, "_measure_ceilings", lambda prospect, run: None)
+    monkeypatch.setattr(verification_run, "execute", execute)
     wanted = {cell.id: 9, other.id: 27}
     began = time.monotonic()
-    measuring.measure_here(Options(out=tmp_path), [], lambda folder: folder, further=lambda folder: wanted)
+    verification_run.measure_here(Options(out=tmp_path), [], lambda folder: folder, further=lambda folder: wanted)
     assert [repeats for repeats, _ in passes] == [7, 9, 27]
     (end,) = {ends_at for _, ends_at in passes}
-    assert end - began == pytest.approx(measuring.AT_MOST * 0.01, abs=1.0)
+    assert end - began == pytest.approx(verification_run.AT_MOST * 0.01, abs=1.0)
     said = capsys.readouterr().err
     assert "level 3: about 0 s with all that comes before the cells, and at most 0 s" in said
     assert "the time that was said is over" in said
