@@ -43,10 +43,10 @@ gpu-kit: .venv/host.stamp  ## make build/gpu-kit: it measures a GPU machine with
 
 # Run the tests of a marker expression: first those that share the CPUs, then those that nothing may run beside. 5: there is none.
 # A file's tests share fixtures, so one process runs them (loadfile). The slow ones are in few files: tests/conftest.py groups and orders them
-# (loadgroup).
+# (loadgroup). Only the files that have such a test are read for the second part.
 define tests
 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist $(2) --quiet -m '$(1) and not alone' || [ $$? = 5 ] || status=1; \
-$(BIN)/python -m pytest -m '$(1) and alone' || [ $$? = 5 ] || status=1
+$(BIN)/python -m pytest -m '$(1) and alone' $$(grep -rl 'mark\.alone' tests --include='test_*.py') || [ $$? = 5 ] || status=1
 endef
 
 test: .venv/dev.stamp  ## run the quick tests, and say which cannot run here (ARGS='-k parity' runs any tests)

@@ -41,7 +41,8 @@ def nothing_is_left(own: OwnEngine, tmp_path: Path) -> None:
     assert list((tmp_path / "results").rglob(".*")) == []
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 240) -> None:
+    """Until it holds. What takes longer does not come at all: a busy machine takes several times as long as an idle one."""
     end = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, process.communicate()[0]

@@ -38,11 +38,11 @@ def test_chaos_costs_no_cell_its_row_and_leaves_nothing_behind(
     with small_disk(tmp_path / "results") as disk:
         process = run("--precision", "fp32,tf32", DLBENCH_TINY_FRAMEWORKS=FRAMEWORKS)
         wait_for(lambda: rows_there(tmp_path) >= 10, process)
-        killed = kill_some_containers(own, 4, chance)
+        killed = kill_some_containers(own, 4, chance, process)
         own.stop()
         own.start()
-        wait_for(lambda: rows_there(tmp_path) >= 60, process, 120)
-        killed += kill_some_containers(own, 4, chance)
+        wait_for(lambda: rows_there(tmp_path) >= 60, process)
+        killed += kill_some_containers(own, 4, chance, process)
         disk.fill()
         printed = ended(process)
         assert process.returncode == 1, printed
@@ -51,14 +51,15 @@ def test_chaos_costs_no_cell_its_row_and_leaves_nothing_behind(
 
         kept = {path: path.stat().st_mtime_ns for path in folder(tmp_path).glob("repeats/*.parcel")}
         process = run("--resume", folder(tmp_path).name, DLBENCH_TINY_FRAMEWORKS=FRAMEWORKS)
-        wait_for(lambda: rows_there(tmp_path) >= len(kept) + 40, process, 120)
+        wait_for(lambda: rows_there(tmp_path) >= len(kept) + 40, process)
         process.kill()
         ended(process)
         process = run("--resume", folder(tmp_path).name, DLBENCH_TINY_FRAMEWORKS=FRAMEWORKS)
-        wait_for(lambda: rows_there(tmp_path) >= CELLS - 40, process, 120)
-        killed += kill_some_containers(own, 4, chance)
+        wait_for(lambda: rows_there(tmp_path) >= CELLS - 40, process)
+        killed += kill_some_containers(own, 4, chance, process)
         printed = ended(process)
         assert process.returncode in (0, 1), printed
+        assert killed >= 8
 
         ran = rows(tmp_path).query("status != 'skipped'")
         assert len(ran) == len(set(ran.cell_id)) == CELLS, "every cell has exactly one row"
@@ -108,19 +109,17 @@ def rows_there(tmp_path: Path) -> int:
     return len(list((tmp_path / "results").glob("*/repeats/*.parcel")))
 
 
-def kill_some_containers(own: OwnEngine, count: int, chance: random.Random) -> int:
-    """Kill so many containers at random, each at another moment; how many that were."""
+def kill_some_containers(own: OwnEngine, count: int, chance: random.Random, process: subprocess.Popen[str]) -> int:
+    """Kill so many containers of a run at random, each at another moment; how many that were before the run ended."""
     killed = 0
     client = own.client()
-    end = time.monotonic() + 30
-    while killed < count and time.monotonic() < end:
+    while killed < count and process.poll() is None:
         time.sleep(chance.uniform(0, 0.2))
         running = client.api.containers(filters={"label": OWNER_LABEL})
         with contextlib.suppress(Exception):  # it ended by itself meanwhile, or there was none
             client.api.kill(chance.choice(running)["Id"])
             killed += 1
     client.close()
-    assert killed == count
     return killed
 
 
