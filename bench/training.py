@@ -149,7 +149,8 @@ class TrainingCell(RunningCell):
         if self.followed():
             copies = [copy for _, copy in self.copies] + [proof.numbers(adapter)]
             batch = items.of_step(self.feed, self.order, self.batch, self.loop.taken - 1)
-            trained += last_steps.check(o.workload, copies, batch[0], batch[1], self.loop.steps, self.variant)
+            logits = adapter.predict(self.loop.last[0]) if rules.has_dropout(o.workload) else None
+            trained += last_steps.check(o.workload, copies, *batch, self.loop.steps, self.variant, logits)
         return trained + items.evaluated(o.workload, self.feed, adapter, o.precision, self.batch, seen)
 
     def followed(self):

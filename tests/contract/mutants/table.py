@@ -1,6 +1,6 @@
-"""Runs all mutants and writes docs/mutants.md: `python -m tests.contract.mutants.table [VERDICTS.json ...]`.
+"""Runs all mutants and writes docs/mutants.md: `python -m tests.contract.mutants.table [--new | VERDICTS.json ...]`.
 
-With files it reads the verdicts from them, in place of running: what `python -m tests.contract.mutants.run FRAMEWORK --all [NAME ...]`
+With --new it runs those that have no row yet. With files it reads the verdicts from them, in place of running: what `python -m tests.contract.mutants.run FRAMEWORK --all [NAME ...]`
 printed. A mutant without a verdict keeps its row, and a framework without a file the day when its rows were made.
 """
 
@@ -69,9 +69,12 @@ def python_of(framework: str) -> str:
     return engine.prepare(image, print).command[0]
 
 
-def run(framework: str, everything: bool) -> Run:
-    """The mutants of a framework, and the verdicts of those that were run. Raises LookupError where its environment cannot be made."""
-    words = [python_of(framework), "-m", "tests.contract.mutants.run", framework, *(["--all"] if everything else [])]
+def run(framework: str, everything: bool, names: Sequence[str] = ()) -> Run:
+    """The mutants of a framework, and the verdicts of those that were run: of `names`, as tests.contract.mutants.run takes them.
+
+    Raises LookupError where the framework's environment cannot be made.
+    """
+    words = [python_of(framework), "-m", "tests.contract.mutants.run", framework, *(["--all"] if everything else []), *names]
     variables = {**os.environ, "PYTHONPATH": str(PROJECT)}
     ended = subprocess.run(
         words, cwd=PROJECT, stdout=subprocess.PIPE, text=True, env=variables, check=True, preexec_fn=take_own_cpus
@@ -185,8 +188,17 @@ def merged(old: Rows, new: Rows, planted: Mapping[str, Collection[tuple[str, str
     return {section: sorted(rows, key=lambda row: order.index(row[0])) for section, rows in chosen.items()}
 
 
+def run_new(framework: str) -> Run:
+    """The verdicts of the mutants of a framework that have no row."""
+    planted = run(framework, everything=True, names=["none"])
+    names = [f"{workload}/{name}" for f, workload, name in planted["mutants"] if (f, workload, name) not in stored()]
+    return run(framework, everything=True, names=names) if names else planted
+
+
 def main(paths: Sequence[str]) -> None:
-    if paths:
+    if list(paths) == ["--new"]:
+        runs = [each for each in map(run_new, IMAGES) if each["verdicts"]]
+    elif paths:
         runs = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
     else:
         runs = [run(framework, everything=True) for framework in IMAGES]
