@@ -21,7 +21,7 @@ KEYS = 32
 COMPARED_PICTURES = 1
 
 # Two numbers of which the larger is chosen, nearer to each other than this part of the largest: a float32 network errs by 2e-6 of it
-# (bench.parity's models of moe-bytes).
+# (bench.bounds' models of moe-bytes).
 CLOSE = 2.0**-16
 
 

@@ -238,4 +238,6 @@ OF_LABELS = tuple(
 OF_PICTURES = tuple(
     ("measured object", mistake) for mistake in (ItemsBeforeLater, LabelsRolledLater, ItemsTurnedLater, ItemsCutLater)
 )
-HIDDEN = "Of a step under dropout the labels are held, and the masks hide which of the pictures have them. It gains no time."
+HIDDEN = (
+    "Of a step under dropout the labels are held, and the masks hide which of the pictures have them. It gains no time."
+)

@@ -29,6 +29,14 @@ FAMILIES = (
 )
 REWRITE = "rewrite"
 
+# Four kinds that a check of the parameters and of three steps alone does not see -> the classes of mistakes that are of this kind.
+KINDS = {
+    "arithmetic, and what dropout hides": ("precision", "dropout"),
+    "what an index selects": ("padding", "length"),
+    "what begins later, and what is kept": ("measured object", "state", "schedule"),
+    "evaluation, data and omissions": ("evaluation", "data", "omission"),
+}
+
 # steps: how many steps the cell takes at least before its proof. not_caught: the reason why no gate refuses it; "" where one does.
 # slow: it runs with DLBENCH_FAULTS=all only.
 Mutant = collections.namedtuple("Mutant", "framework workload family adapter not_caught steps slow")
