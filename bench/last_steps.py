@@ -38,6 +38,8 @@ CORRECTION = 1e-4
 # Of the squares of p - y, summed over the classes: 0.9 where nothing is learned. Honest steps err by 0.17 at most where it is above
 # this, by 0.3 at 0.7 and by 1 at 0.5. A step of half of its items errs by 0.4 to 1.1.
 UNLEARNED = 0.8
+# Below this loss it is below UNLEARNED, and no logits are asked for: at a loss of 1.5 it is 0.7 without masks.
+LOSS_UNLEARNED = 1.5
 
 
 def reason(options, workload):
@@ -51,17 +53,23 @@ def reason(options, workload):
     return None
 
 
+def needs_logits(name, losses):
+    """True if `check` takes logits. losses: steps so far -> loss, or None where it is not finite."""
+    return rules.has_dropout(name) and (losses[max(losses)] or 0.0) >= LOSS_UNLEARNED
+
+
 def check(name, copies, x, y, steps, variant="", logits=None):
     """A list of parity.Result. copies: the parameters before the last two steps and after them; steps: how many were taken in all.
 
-    logits: of the items of the last step, as the adapter predicts them after it; of a workload with dropout.
+    logits: of the items of the last step, as the adapter predicts them after it; of a workload with dropout that has not learned its set.
     """
     workload = contract.specification(name)
     if rules.has_dropout(name):
         trail = dropout.Trail(copies[0], dropout.last_layer(workload)[0])
         for copy in copies[1:]:
             trail.add(copy)
-        return trail.results(workload.optimizer(), END) + of_labels(workload, copies, y, logits)
+        labels = [] if logits is None else of_labels(workload, copies, y, logits)
+        return trail.results(workload.optimizer(), END) + labels
     if steps > MOST_STEPS:
         return []
     x = x.astype(np.float32) if x.dtype.kind == "f" else x

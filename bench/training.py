@@ -149,7 +149,7 @@ class TrainingCell(RunningCell):
         if self.followed():
             copies = [copy for _, copy in self.copies] + [proof.numbers(adapter)]
             batch = items.of_step(self.feed, self.order, self.batch, self.loop.taken - 1)
-            logits = adapter.predict(self.loop.last[0]) if rules.has_dropout(o.workload) else None
+            logits = adapter.predict(self.loop.last[0]) if last_steps.needs_logits(o.workload, self.losses) else None
             trained += last_steps.check(o.workload, copies, *batch, self.loop.steps, self.variant, logits)
         return trained + items.evaluated(o.workload, self.feed, adapter, o.precision, self.batch, seen)
 

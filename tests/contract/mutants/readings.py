@@ -115,14 +115,14 @@ class ChannelsReversed(Reading):
     """Blue, green, red in place of red, green, blue, as OpenCV reads pictures."""
 
     def changed(self, x, y):
-        return x[:, ::-1], y
+        return np.ascontiguousarray(x[:, ::-1]), y
 
 
 class PicturesUpsideDown(Reading):
     """The rows of a picture are read from the last to the first, as bitmaps lie in files."""
 
     def changed(self, x, y):
-        return x[:, :, ::-1], y
+        return np.ascontiguousarray(x[:, :, ::-1]), y
 
 
 class HeightAndWidthExchanged(Reading):

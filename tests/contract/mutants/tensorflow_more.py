@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from bench.frameworks.tensorflow import cnn_cifar10, gru_imdb, mlp_mnist
-from tests.contract.mutants import anywhere, later, omissions, readings
+from tests.contract.mutants import anywhere, later, omissions, readings, roundings
 from tests.contract.mutants.registry import Planted
 from tests.contract.mutants.tensorflow_cnn import InTraining, LayersInHalf, rates, with_optimizer
 
@@ -114,10 +114,10 @@ class Rounded(InTraining):
         super().__init__(setup)
         for layer in (self.network.get_layer(name) for name in self.LAYERS):
             call = layer.call
-            layer.call = lambda h, call=call: in_half(call(h)) if self.wrong else call(h)
+            layer.call = lambda h, training=None, call=call: in_half(call(h)) if self.wrong else call(h)
 
 
-@cnn.mistake("precision")
+@cnn.mistake("precision", not_caught=roundings.SUMMED)
 class ConvolutionsRoundedInTraining(Rounded):
     """What each convolution returns is rounded to bfloat16 where dropout is on."""
 
@@ -183,7 +183,7 @@ class StateRoundedInTraining(Gru):
         super().__init__(setup)
         dense, measured = self.network.layers[-1], setup.training
         call = dense.call
-        dense.call = lambda h: call(in_half(h) if measured else h)
+        dense.call = lambda h, training=None: call(in_half(h) if measured else h)
 
 
 @gru.mistake("padding")

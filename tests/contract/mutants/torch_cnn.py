@@ -632,7 +632,7 @@ class ActivationsRoundedInTraining(Rewritten):
 
 @cnn.mistake(
     "precision",
-    not_caught="The products are summed in float32, so the gradients have all digits; the masks hide their values. It gains no time.",
+    not_caught=roundings.SUMMED,
     slow=True,
 )
 class FactorsCutInTraining(Rewritten):

@@ -150,7 +150,10 @@ def test_the_last_bias_moves_by_the_labels_of_the_batch(taken: slice, passes: bo
     copies = [{"dense2.b": np.float32(place)} for place in places]
     (result,) = last_steps.of_labels(CNN, copies, y, logits)
     assert (result.tensor, result.passed) == ("dense2.b, last step, labels", passes)
-    # Of a batch that the network has learned nothing is said.
+    # Of a batch that the network has learned nothing is said, and no logits are asked for.
+    assert not last_steps.needs_logits("cnn-cifar10", {1: 2.3, 40: 0.5})
+    assert last_steps.needs_logits("cnn-cifar10", {1: 2.3, 40: 1.9})
+    assert not last_steps.needs_logits("gru-imdb", {1: 2.3})
     assert last_steps.of_labels(CNN, copies, y, 20 * np.eye(10)[y]) == []
 
 
