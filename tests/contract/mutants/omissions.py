@@ -57,11 +57,11 @@ OF_MLP = (
 )
 
 
-def plant(planted, training, of_tensors):
-    """Plant the omissions of some tensors, of an item and of a step; training: the adapter class."""
+def plant(planted, training, of_tensors, of_steps=(OneItemLeftOut, OneStepLeftOut)):
+    """Plant the omissions of some tensors, and of an item and of a step; training: the adapter class."""
     for name, sentence, tensor in of_tensors:
         words = {"__doc__": sentence, "__module__": training.__module__}
         planted.mistake("omission")(type(name, (without_one(training, tensor),), words))
-    for mixin in (OneItemLeftOut, OneStepLeftOut):
+    for mixin in of_steps:
         words = {"__doc__": mixin.__doc__, "__module__": training.__module__}
         planted.mistake("omission")(type(mixin.__name__, (mixin, training), words))

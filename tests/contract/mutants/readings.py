@@ -231,16 +231,9 @@ def _of(family, *mistakes):
     return tuple((family, mistake) for mistake in mistakes)
 
 
-OF_IDS = _of(
-    "padding",
-    IdsHashed,
-    StartLeftOut,
-    UnknownLeftOut,
-    WordsOnce,
-    IdsShiftedInTraining,
-    RareWordsUnknownInTraining,
-    WordDropoutInTraining,
-) + _of("length", PositionsRolled, PositionsRolledInTraining)
+OF_IDS = _of("padding", IdsHashed, StartLeftOut, UnknownLeftOut) + _of("length", PositionsRolled)
+OF_IDS_IN_STEPS = _of("padding", WordsOnce, IdsShiftedInTraining, RareWordsUnknownInTraining, WordDropoutInTraining)
+OF_IDS_IN_STEPS += _of("length", PositionsRolledInTraining)
 # PyTorch has them as mistakes of its network.
 OF_IDS_TOO = _of("data", IdsShifted, VocabularyCut)
 OF_LABELS = _of("data", LabelsTurned)

@@ -10,8 +10,9 @@ from tests.contract.mutants.tensorflow_cnn import InTraining, LayersInHalf, rate
 
 cnn, gru, mlp = (Planted("tensorflow", name, slow=True) for name in ("cnn-cifar10", "gru-imdb", "mlp-mnist"))
 Cnn, Gru, Mlp = cnn_cifar10.Training, gru_imdb.Training, mlp_mnist.Training
-cnn.of_any_framework(Cnn, anywhere.MORE + readings.OF_PICTURES + later.OF_LABELS)
-gru.of_any_framework(Gru, anywhere.MORE + readings.OF_IDS + readings.OF_IDS_TOO + readings.OF_LABELS)
+cnn.of_any_framework(Cnn, anywhere.MORE + readings.OF_PICTURES + later.OF_LABELS[::2])
+gru.of_any_framework(Gru, anywhere.MORE + readings.OF_IDS + readings.OF_IDS_IN_STEPS)
+gru.of_any_framework(Gru, readings.OF_IDS_TOO + readings.OF_LABELS)
 gru.of_any_framework(Gru, readings.OF_ANSWERS)
 omissions.plant(cnn, Cnn, omissions.OF_CNN)
 omissions.plant(gru, Gru, omissions.OF_GRU)

@@ -14,7 +14,7 @@ Training = gru_imdb.Training
 gru.of_any_framework(Training, anywhere.EVERYWHERE)
 gru.of_any_framework(Training, wrong_items.EVERYWHERE)
 gru.of_any_framework(Training, wrong_items.ONCE)
-gru.of_any_framework(Training, readings.OF_IDS + readings.OF_LABELS + readings.OF_ANSWERS)
+gru.of_any_framework(Training, readings.OF_IDS + readings.OF_IDS_IN_STEPS + readings.OF_LABELS + readings.OF_ANSWERS)
 gru.of_any_framework(Training, later.LATER)
 gru.of_any_framework(
     Training,
