@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from bench import (
+    bounds,
     contract,
     cuda,
     curve,
@@ -253,7 +254,7 @@ def main():
         files = [(rules.dropout_path(options.workload), dropout.make_reference(options.workload))]
     else:
         which = options.workload, options.variant, options.devices
-        files = parity.files_of(*which, stored=parity.make_reference(*which))
+        files = bounds.files_of(*which, stored=bounds.make_reference(*which))
     for path, stored in files:
         numpy.savez_compressed(path, **stored)
         print(path)

@@ -258,10 +258,10 @@ class Specification(_Module):
     # True: the reference's gradient of a whole batch takes a tenth of a second, and the last step of a quick cell is held against it.
     FOLLOWED = False
 
-    # Further models of the arithmetic, of some precisions, as bench.parity.ROUNDINGS has those of every workload.
+    # Further models of the arithmetic, of some precisions, as bench.bounds.ROUNDINGS has those of every workload.
     ROUNDINGS = {}
 
-    # How often each model of a precision is run to derive the bounds (bench.parity.RUNS), at most. Fewer make bounds that are at most as
+    # How often each model of a precision is run to derive the bounds (bench.bounds.RUNS), at most. Fewer make bounds that are at most as
     # large: of a large tensor nearly as large, since its error is a mean of many.
     MOST_RUNS = None
 

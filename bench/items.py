@@ -21,7 +21,7 @@ KEYS = 32
 COMPARED_PICTURES = 1
 
 # Two numbers of which the larger is chosen, nearer to each other than this part of the largest: a float32 network errs by 2e-6 of it
-# (bench.parity's models of moe-bytes).
+# (bench.bounds' models of moe-bytes).
 CLOSE = 2.0**-16
 
 
@@ -88,11 +88,13 @@ def in_file_order(parts):
     return [parts[at % len(parts)][at // len(parts)] for at in range(sum(len(part) for part in parts))]
 
 
-def evaluated(name, feed, adapter, precision, size, pairs):
-    """The checks of the last evaluation: a list of parity.Result. pairs: [(logits, labels)] of its batches, in file order.
+def evaluated(name, feed, parameters, precision, size, pairs, variant=""):
+    """The checks of the last evaluation: a list of parity.Result.
+
+    parameters: tensor -> float32 array, as the evaluation had them; pairs: [(logits, labels)] of its batches, in file order.
 
     held-out items      how many have no logits, or another item's label
-    logits              of some of these items: their relative error, by the reference from the parameters that `read` returns
+    logits              of some of these items: their relative error, by the reference from these parameters
     """
     x_of, labels = held_out(feed, size)
     given = np.concatenate([labels_of for _, labels_of in pairs])
@@ -105,7 +107,7 @@ def evaluated(name, feed, adapter, precision, size, pairs):
     # From the last one on: an evaluation that is cut short lacks it.
     pick = np.linspace(len(labels) - 1, 0, min(compared, len(labels))).astype(np.int64)
     rounding = arithmetic.Exact()
-    exact = reference_logits(name, adapter, *x_of(pick), rounding=rounding)
+    exact = reference_logits(name, parameters, *x_of(pick), rounding=rounding, variant=variant)
     # An item that has no logits counts as zeros.
     seen = np.array([logits[place] if place < len(logits) else np.zeros(logits.shape[1:]) for place in pick])
     held = settled(rounding.choices, len(pick))
@@ -138,14 +140,13 @@ def settled(choices, items):
     return np.logical_and.accumulate(clear.reshape(items, -1), axis=1)
 
 
-def reference_logits(name, adapter, x, y, rounding):
-    """The logits of the evaluation, from an adapter's parameters as they are now: in float32, which errs by a thousandth of the bound."""
+def reference_logits(name, parameters, x, y, rounding, variant=""):
+    """The logits of the evaluation, from parameters in float32, which errs by a thousandth of the bound."""
     workload = contract.specification(name)
-    parameters = {tensor: np.asarray(value, dtype=np.float32) for tensor, value in adapter.read().items()}
     x = x.astype(np.float32) if x.dtype.kind == "f" else x
     if workload.predict:
         return workload.predict(parameters, x, rounding)
-    return workload.loss_and_gradients(parameters, x, y, rounding, parity.variant_of(adapter, name))[0]
+    return workload.loss_and_gradients(parameters, x, y, rounding, variant)[0]
 
 
 def on_host(array):

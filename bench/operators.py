@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from bench import parallel, parity, timing
+from bench import bounds, parallel, parity, timing
 from bench.cell import RunningCell
 from bench.errors import Unsupported
 from bench.workloads import ops
@@ -204,7 +204,7 @@ def check(operators, precision, devices=1):
 def check_sum(operators, precision, devices):
     """The all-reduce of random buffers: the results that this process has, each against the sum."""
     unit, stored = ROUNDOFF[precision]
-    bound = parity.MARGIN * (unit * (2.0 + math.sqrt(devices)) + stored)
+    bound = bounds.MARGIN * (unit * (2.0 + math.sqrt(devices)) + stored)
     x = np.random.RandomState(20210927).uniform(-1.0, 1.0, (devices, ops.REDUCE_SIZES[0] // ops.ITEMSIZE[precision]))
     (run,) = operators.runs(ops.ALL_REDUCE, ops.REDUCE, [{"x": x}])
     values = [np.asarray(value, dtype=np.float64) for value in operators.values(ops.ALL_REDUCE, ops.REDUCE, run())]
@@ -217,7 +217,7 @@ def bound_of(operation, precision):
     unit, stored = ROUNDOFF[precision]
     factors = 1.0 if precision == "fp8" else math.sqrt(2.0)  # one result is rounded, or two factors are
     terms = operation.terms(*operation.sizes[0])
-    return parity.MARGIN * (min(unit, operation.sums or unit) * (2.0 + math.sqrt(terms)) + stored * factors)
+    return bounds.MARGIN * (min(unit, operation.sums or unit) * (2.0 + math.sqrt(terms)) + stored * factors)
 
 
 def error_of(operators, name, operation, direction, precision):

@@ -3,14 +3,7 @@
 Canonical parameters and canonical batches go through the adapter with dropout off. Logits, loss and the gradient of every parameter on
 the first batch, and the movement of every parameter in three or four optimiser steps, each on a batch of its own, are held against the
 float64 reference (bench.reference), each as the relative error ||a - b|| / ||b|| in the 2-norm. The reference is stored beside the
-workload, made by `python -m bench reference WORKLOAD`; large tensors are stored as a sketch from which the error's norm is estimated.
-
-Where the bounds come from. The reference is computed again RUNS times in Monte Carlo arithmetic, each result disturbed as much as the
-precision would (bench.arithmetic.MonteCarlo gives the model and its derivation). The bound of a quantity is MARGIN times the largest
-error in those runs. It contains what a count of operations misses: a ReLU or a maximum that changes its choice because a rounding error
-moved its argument; Adam's division by a tiny second moment; and Adam's bias correction 1 - beta^t, whose float32 value is as far off as
-the rounding of beta^t. The price is wide bounds on the gradients below the pools, where a single changed maximum among millions moves a
-whole element of the gradient.
+workload with its bounds (bench.bounds); large tensors are stored as a sketch from which the error's norm is estimated.
 
 A parameter is compared by its movement, because it moves by a small part of itself: held against itself, a rate that is some per cent
 off would hide in its rounding.
@@ -21,47 +14,17 @@ import os
 
 import numpy as np
 
-from bench import arithmetic, canonical, contract, mixed, reference, rules, sketches
+from bench import canonical, contract, mixed, rules, sketches
 from bench.errors import Overflow, Unsupported
 
-RUNS = 8
-# The largest of 8 draws is the 89 % point of the error's distribution. A correct float32 stays below three times that: a normal error
-# would need 4.8 deviations to exceed it. A wrong formula errs by orders of magnitude more.
-MARGIN = 3.0
-# Truncation is no random error: each run errs alike, so the margin is for what the model leaves out.
-TRUNCATION_MARGIN = 1.5
-# A parameter that stands still errs by 1. If Adam divides gradients that are noise in a half type, three times an honest error is more.
-MOST_OF_MOVEMENT = 0.9
 # The decay is measured to some per cent in float32. A decay that is missing, or applied to other tensors, is off by 100 %.
 DECAY_BOUND = 0.2
 # An adapter without dropout takes this number of steps before anything is measured, since dropout hides small errors of the
 # optimiser. Two show the rate, the momentum and a skipped step, of every parameter. The third step is in the check of the measured
 # adapter.
 FIRST_STEPS = 2
-# Numbers between which a network chooses are further apart in the canonical case than this many errors of either. Rounding moves none of
-# its choices then, in any right adapter.
-SETTLED = 100.0
 # A specification may accept two values of a tensor. The second one's name ends so, and an adapter must have either.
 EITHER = ".biased"
-
-# precision -> models of its arithmetic: (the margin, how often it is run, the model from the source of its errors). Some devices round the
-# factors of a tf32 product to nearest, others truncate them; some kernels round to a half type after each operation, others after a few.
-# The bound is the larger of the models'.
-ROUNDINGS = {
-    "fp32": [(MARGIN, RUNS, lambda random: arithmetic.MonteCarlo(random, 2.0**-24, 0.0))],
-    "tf32": [
-        (MARGIN, RUNS, lambda random: arithmetic.MonteCarlo(random, 2.0**-24, 2.0**-11)),
-        (TRUNCATION_MARGIN, 2, lambda random: arithmetic.Truncated(random, 2.0**-24, 10)),
-    ],
-    "amp-fp16": [
-        (MARGIN, RUNS, lambda random: arithmetic.Mixed(random, arithmetic.FLOAT16, mixed.INITIAL_SCALE)),
-        (MARGIN, 1, lambda random: arithmetic.Mixed(random, arithmetic.FLOAT16, mixed.INITIAL_SCALE, nearest=True)),
-    ],
-    "amp-bf16": [
-        (MARGIN, RUNS, lambda random: arithmetic.Mixed(random, arithmetic.BFLOAT16, 1.0)),
-        (MARGIN, 1, lambda random: arithmetic.Mixed(random, arithmetic.BFLOAT16, 1.0, nearest=True)),
-    ],
-}
 
 Result = collections.namedtuple("Result", "quantity tensor error bound passed")
 
@@ -70,37 +33,6 @@ def sketch(name, value, buckets=contract.Specification.BUCKETS):
     """float64 vector by which an array, or a Moved, is compared (bench.sketches.Sketch)."""
     size = value.size if isinstance(value, sketches.Moved) else np.size(value)
     return sketches.Sketch(name, size, buckets).of(value)
-
-
-def quantities(workload, rounding, variant="", parts=1):
-    """(quantity, tensor) -> float64 array: everything that is compared, from the canonical case.
-
-    parts: of the batch, each normalised by itself, as several devices do for a workload that has PARTS.
-    """
-    parameters, batches = canonical.parity_case(workload, variant)
-    start = collections.OrderedDict((name, value.astype(np.float64)) for name, value in parameters.items())
-    p = start.copy()
-    batches = [(x.astype(np.float64) if x.dtype.kind == "f" else x, y) for x, y in batches]
-    if workload.features:  # inference only
-        return {("features", "features"): workload.features(p, batches[0][0], rounding)}
-    optimizer = workload.optimizer()
-    values = collections.OrderedDict()
-    if workload.predict:
-        values["prediction", "logits"] = workload.predict(p, batches[0][0], rounding)
-    how = {"parts": parts} if parts > 1 else {}
-    for step, (x, y) in enumerate(batches):
-        optimizer.rate = workload.PARITY_RATES[step] or optimizer.rate
-        logits, loss, gradients = workload.loss_and_gradients(p, x, y, rounding, variant, **how)
-        gradients = collections.OrderedDict((name, g / rounding.scale) for name, g in gradients.items())
-        if step == 0:
-            values["logits", "logits"], values["loss", "loss"] = logits, np.array([loss])
-            values.update((("gradient", name), gradients[name]) for name in canonical.compared(workload, variant))
-        optimizer.update(p, gradients, rounding)
-        if workload.DROPOUT and step == FIRST_STEPS - 1:
-            values.update((("movement", name), value - start[name]) for name, value in p.items())
-    compared = (name for name in p if name not in workload.SYMMETRIC)
-    values.update((("parameter", name), p[name] - start[name.replace(EITHER, "")]) for name in compared)
-    return values
 
 
 def parts_of(workload, devices):
@@ -138,83 +70,6 @@ def relative_norm(difference, b):
     return float(size / np.linalg.norm(b)) if np.isfinite(size) else float("inf")
 
 
-def make_reference(name, variant="", devices=1):
-    """The stored reference as a dict of arrays: "value/<quantity>/<tensor>" and "bound/<precision>/<quantity>/<tensor>"."""
-    workload = contract.specification(name)
-    parts, rounding = parts_of(workload, devices), arithmetic.Exact()
-    exact = quantities(workload, rounding, variant, parts)
-    stored = {
-        "value/%s/%s" % key: sketch(key[1].replace(EITHER, ""), value, workload.BUCKETS) for key, value in exact.items()
-    }
-    for precision in sorted(set(ROUNDINGS).intersection(rules.workload_declaration(name)["precisions"])):
-        runs = workload.MOST_RUNS or RUNS
-        bounds = bounds_of(workload, precision, exact, variant, parts, runs, rounding.choices)
-        stored.update(("bound/%s/%s/%s" % ((precision,) + key), np.array(bound)) for key, bound in bounds.items())
-    return stored
-
-
-def bounds_of(workload, precision, exact, variant="", parts=1, most_runs=RUNS, choices=()):
-    """(quantity, tensor) -> the largest relative error that is allowed; `exact` are the `quantities` without rounding.
-
-    most_runs: of each model. Fewer make bounds that are at most as large. choices: those of the rounding that made `exact`. Raises
-    ValueError where one of them is not SETTLED.
-    """
-    # Results are stored in float32, so no error is smaller than its unit.
-    bounds = dict.fromkeys(exact, MARGIN * 2.0**-24)
-    for margin, runs, rounding in ROUNDINGS[precision] + workload.ROUNDINGS.get(precision, []):
-        for run in range(min(runs, most_runs)):
-            model = rounding(np.random.RandomState(run))
-            disturbed = quantities(workload, model, variant, parts)
-            refuse_close_choices(precision, choices, model.choices)
-            for key, value in disturbed.items():
-                most = MOST_OF_MOVEMENT if key[0] in ("movement", "parameter") else float("inf")
-                bounds[key] = min(most, max(bounds[key], margin * relative_error(value, exact[key])))
-    if precision in rules.MIXED and workload.ERRS_ALIKE:
-        bounds["loss", "loss"] = max(bounds["loss", "loss"], of_the_loss(workload, exact, bounds, variant))
-    return pooled(workload, bounds)
-
-
-def refuse_close_choices(precision, exact, disturbed):
-    """Raises ValueError where numbers between which the network chooses are nearer to each other than SETTLED times their errors."""
-    for (numbers, gap), (others, _) in zip(exact, disturbed):
-        settled = gap.min() / np.abs(others - numbers).max()
-        if settled < SETTLED:
-            message = "a choice of the canonical case is settled by %.2g errors of %s only; it must be %g"
-            raise ValueError(message % (settled, precision, SETTLED))
-
-
-def of_the_loss(workload, exact, bounds, variant):
-    """How far the loss is off where the logits err as much as in the model's runs, and all of them the same way.
-
-    It is for ERRS_ALIKE: in a half type the errors of the items' logits have a part in common, which the model's random roundings have not.
-    JAX's loss of gru-imdb at amp-bf16 on an H200 errs by 3.4 times the largest of the model's, and its logits by no more than these.
-    """
-    logits, y = exact["logits", "logits"], canonical.parity_case(workload, variant)[1][0][1]
-    flat = logits.reshape(-1, logits.shape[-1])
-    if y.shape == logits.shape:
-        d = (reference.sigmoid(flat) - y) / y.size
-    else:
-        _, d = reference.softmax_cross_entropy(flat, y.ravel(), arithmetic.Exact())
-    off = bounds["logits", "logits"] / MARGIN * np.linalg.norm(logits) * np.linalg.norm(d)
-    return float(off / abs(exact["loss", "loss"][0]))
-
-
-def pooled(workload, bounds):
-    """The bounds with one bound for the movements of all tensors of a kind: the largest.
-
-    Adam divides a gradient by its size, so a rounding error can turn the sign of an element's movement. Few runs show that in a few of
-    the tensors, and it is as likely in the others of the kind.
-    """
-    if workload.alike is None:
-        return bounds
-    most = {}
-    for (quantity, tensor), bound in bounds.items():
-        kind = quantity, workload.alike(tensor)
-        most[kind] = max(bound, most.get(kind, 0.0))
-    moves = ("movement", "parameter")
-    return {key: most[key[0], workload.alike(key[1])] if key[0] in moves else bound for key, bound in bounds.items()}
-
-
 def reference_path(name, variant="", devices=1):
     """The path of a workload's reference. A variant has its own, and so have several devices where PARTS makes them differ."""
     name = rules.workload_declaration(name).get("computes") or name
@@ -226,14 +81,6 @@ def reference_path(name, variant="", devices=1):
 def first_steps_path(name):
     """The path of the "movement" of a workload with dropout, and its bounds: apart, as `bench check` holds no adapter against it."""
     return os.path.join(rules.WORKLOADS, name + ".first-steps.npz")
-
-
-def files_of(name, variant, devices, stored):
-    """(path, the arrays of make_reference that it holds) of each file that they are stored in."""
-    first = {key: value for key, value in stored.items() if "movement" in key.split("/")}
-    yield reference_path(name, variant, devices), {key: value for key, value in stored.items() if key not in first}
-    if first:
-        yield first_steps_path(name), first
 
 
 def variant_of(training, name):

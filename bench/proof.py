@@ -13,16 +13,15 @@ MOST_SKIPPED = 3
 LAST_STEPS, EVALUATION = "all tensors, by the last steps", "the prediction, by training"
 
 
-def trained(training, loaded, steps, before_last=None):
+def trained(training, loaded, after, steps, before_last=None):
     """The check of the state after training: a list of parity.Result.
 
-    loaded: canonical name -> the array that training began with; steps: those that the cell counted; before_last: the `numbers` before
-    the last window, where they are known.
+    loaded, after: canonical name -> the array that training began and ended with; steps: those that the cell counted; before_last: the
+    `numbers` before the last window, where they are known.
     moved       the share of a tensor's numbers that are what was loaded. At least one must differ. So must one of all numbers of what
                 they were before the last window.
     updates     how far the optimiser's own count is from the steps, relative to them; left out where it keeps none.
     """
-    after = training.read()
     results = [_moved(tensor, {tensor: before}, after) for tensor, before in loaded.items()]
     if before_last is not None:
         results.append(_moved(LAST_STEPS, before_last, after))

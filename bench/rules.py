@@ -67,6 +67,9 @@ EXACT = {
     ", digits": 0.5,
     ", silent units": 0.5,
     ", activations": 0.5,
+    # Half of a batch is 1. PyTorch's first steps of cnn-cifar10 err by 0.1 (deviation 0.04, over 14 seeds), at most by 0.25; where a step
+    # takes half of its items, it is 0.5 to 1.1, and of three quarters 0.4 to 0.7.
+    ", labels": 0.4,
 }
 # The largest relative error of the evaluation's logits. Training has moved the parameters to where no reference has bounds. The errors that
 # were seen are in docs/workloads.md; logits of another item, or of weights that are some steps older, are off by a tenth and more.

@@ -129,28 +129,31 @@ class TrainingCell(RunningCell):
         for tensor in self.workload.SYMMETRIC:
             del loaded[tensor]
         before_last = self.copies[-1][1] if self.copies else None
-        results = proof.trained(adapter, loaded, self.steps, before_last)
+        # Read once: in a framework that stores a layer in another order a read takes as long as a quarter of a step.
+        now = proof.numbers(adapter)
+        results = proof.trained(adapter, loaded, now, self.steps, before_last)
         if all(result.quantity != "updates" for result in results):
             reason = "%s's optimiser of this workload keeps no count of its steps" % o.framework
             self.emit("left-out", what=rules.COUNT_OF_UPDATES, reason=reason)
-        results += self.took(adapter)
+        results += self.took(adapter, now)
         whole = self.group.whole(adapter)
         if before_last is None:
             results.append(proof.goes_on(o.workload, whole, o.devices))
         more = proof.computes(o.workload, whole, o.precision, o.devices, self.gradients or None, self.evaluations)
         return results + self.learned() + more
 
-    def took(self, adapter):
-        """Check the items of the last step and of the last evaluation, before other parameters are loaded."""
+    def took(self, adapter, now):
+        """Check the items of the last step and of the last evaluation. now: the parameters, before others are loaded."""
         if self.declared["data"] in rules.RANDOM:
             return []
         trained = items.check(self.feed, adapter, self.loop, self.order, self.batch)
         o, seen = self.options, self.evaluated
         if self.followed():
-            copies = [copy for _, copy in self.copies] + [proof.numbers(adapter)]
+            copies = [copy for _, copy in self.copies] + [now]
             batch = items.of_step(self.feed, self.order, self.batch, self.loop.taken - 1)
-            trained += last_steps.check(o.workload, copies, batch[0], batch[1], self.loop.steps, self.variant)
-        return trained + items.evaluated(o.workload, self.feed, adapter, o.precision, self.batch, seen)
+            logits = adapter.predict(self.loop.last[0]) if last_steps.needs_logits(o.workload, self.losses) else None
+            trained += last_steps.check(o.workload, copies, *batch, self.loop.steps, self.variant, logits)
+        return trained + items.evaluated(o.workload, self.feed, now, o.precision, self.batch, seen, self.variant)
 
     def followed(self):
         """True if the last steps are held."""

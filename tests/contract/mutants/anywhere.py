@@ -107,3 +107,11 @@ class FirstWeightsEvaluated(Mixin):
 
 
 EVERYWHERE = (("data", StaleBatch), ("measured object", EverySecondStep), ("measured object", ForwardOnly))
+# Those that PyTorch has one by one.
+MORE = (
+    ("data", HalfOfTheBatch),
+    ("data", LabelsOfTheBatchBefore),
+    ("measured object", TwoUpdatesAStep),
+    ("measured object", EverySecondStepAfterTheTenth),
+    ("evaluation", FirstWeightsEvaluated),
+)

@@ -215,3 +215,29 @@ LATER = tuple(
         IdsCutLater,
     )
 )
+# In a network with dropout the labels of a step show, and its pictures do not.
+OF_LABELS = tuple(
+    ("measured object", mistake)
+    for mistake in (
+        HalfOfTheBatchLater,
+        EighthOfTheBatchLater,
+        QuarterLeftOutLater,
+        BatchBeforeLater,
+        LabelsBeforeLater,
+        HalfIsOfTheBatchBeforeLater,
+        FirstHalfTwiceLater,
+        FirstItemForAllLater,
+        LabelsOfOneClassLater,
+        SkippedLater,
+        TwoUpdatesLater,
+        NothingUpdatedLater,
+        OneBatchForTwoStepsLater,
+        AllBatchesAreTheFifthLater,
+    )
+)
+OF_PICTURES = tuple(
+    ("measured object", mistake) for mistake in (ItemsBeforeLater, LabelsRolledLater, ItemsTurnedLater, ItemsCutLater)
+)
+HIDDEN = (
+    "Of a step under dropout the labels are held, and the masks hide which of the pictures have them. It gains no time."
+)

@@ -27,3 +27,41 @@ class StepLeftOut:
         if self.count != 3:
             self.handle = super().step(x, y)
         return self.handle
+
+
+class OneItemLeftOut:
+    """A step leaves out the last item of its batch."""
+
+    def step(self, x, y):
+        return super().step(x[:-1], y[:-1])
+
+
+class OneStepLeftOut(StepLeftOut):
+    """The third step after the parameters were loaded is skipped."""
+
+
+# (class, sentence, tensor): what each workload can lose
+OF_CNN = (
+    ("OneChannelLeftOut", "The last of conv2's 50 channels has weights of zero.", "conv2.w"),
+    ("OneBiasLeftOut", "The last of conv2's 50 biases is zero.", "conv2.b"),
+    ("OneUnitLeftOut", "The last of dense1's 512 units has weights of zero.", "dense1.w"),
+)
+OF_GRU = (
+    ("OneUnitLeftOut", "The last of 100 units reads nothing of the input into its candidate.", "gru.w"),
+    ("OneBiasLeftOut", "The last of 300 biases is zero.", "gru.b"),
+    ("OneWordLeftOut", "The vector of the last of 30 000 ids is zero.", "embedding"),
+)
+OF_MLP = (
+    ("OneUnitLeftOut", "The last of 32 hidden units has weights of zero.", "dense1.w"),
+    ("OneBiasLeftOut", "The last of 32 biases is zero.", "dense1.b"),
+)
+
+
+def plant(planted, training, of_tensors, of_steps=(OneItemLeftOut, OneStepLeftOut)):
+    """Plant the omissions of some tensors, and of an item and of a step; training: the adapter class."""
+    for name, sentence, tensor in of_tensors:
+        words = {"__doc__": sentence, "__module__": training.__module__}
+        planted.mistake("omission")(type(name, (without_one(training, tensor),), words))
+    for mixin in of_steps:
+        words = {"__doc__": mixin.__doc__, "__module__": training.__module__}
+        planted.mistake("omission")(type(mixin.__name__, (mixin, training), words))

@@ -6,8 +6,8 @@ import importlib
 # framework -> the modules of this folder that plant mistakes in its adapters
 MODULES = {
     "torch": ("torch_cnn", "torch_gru", "torch_mlp", "torch_deep", "torch_gpt", "torch_llama"),
-    "jax": ("jax_cnn", "jax_gru", "jax_mlp", "jax_llama"),
-    "tensorflow": ("tensorflow_cnn", "tensorflow_gru", "tensorflow_mlp"),
+    "jax": ("jax_cnn", "jax_gru", "jax_mlp", "jax_llama", "jax_more"),
+    "tensorflow": ("tensorflow_cnn", "tensorflow_gru", "tensorflow_mlp", "tensorflow_more"),
 }
 
 # The classes of mistakes, in the table's order. An "omission" is the smallest thing that can be left out of a workload.
@@ -28,6 +28,14 @@ FAMILIES = (
     "omission",
 )
 REWRITE = "rewrite"
+
+# Four kinds that a check of the parameters and of three steps alone does not see -> the classes of mistakes that are of this kind.
+KINDS = {
+    "arithmetic, and what dropout hides": ("precision", "dropout"),
+    "what an index selects": ("padding", "length"),
+    "what begins later, and what is kept": ("measured object", "state", "schedule"),
+    "evaluation, data and omissions": ("evaluation", "data", "omission"),
+}
 
 # steps: how many steps the cell takes at least before its proof. not_caught: the reason why no gate refuses it; "" where one does.
 # slow: it runs with DLBENCH_FAULTS=all only.
@@ -62,13 +70,13 @@ class Planted:
     def slow_rewrite(self, adapter):
         return self._add(REWRITE, adapter, "", 0, True)
 
-    def of_any_framework(self, training, mistakes):
-        """Plant mistakes that need only the contract's methods into an adapter class."""
+    def of_any_framework(self, training, mistakes, not_caught=""):
+        """Plant mistakes that need only the contract's methods into an adapter class. not_caught: where it is not the mistake's own."""
         for family, mixin in mistakes:
             adapter = type(
                 mixin.__name__, (mixin, training), {"__doc__": mixin.__doc__, "__module__": training.__module__}
             )
-            self._add(family, adapter, mixin.NOT_CAUGHT, mixin.STEPS, False)
+            self._add(family, adapter, not_caught or mixin.NOT_CAUGHT, mixin.STEPS, False)
 
     def _add(self, family, adapter, not_caught, steps, slow):
         slow = slow or self.slow

@@ -1,7 +1,8 @@
 """Sends the mutants of a framework through the gates of a cell, and prints as JSON what refused each.
 
 `python -m tests.contract.mutants.run FRAMEWORK [--all] [NAME ...]` in an interpreter that has the framework. A cell here is one
-of preset quick that measures a few steps only, and ends with the first phase that refuses. NAME is a class or a workload.
+of preset quick that measures a few steps only, and ends with the first phase that refuses. NAME is a class, a workload, or both as
+WORKLOAD/CLASS. With the name "none" nothing is run, and the list of mutants is printed.
 """
 
 import contextlib
@@ -117,8 +118,9 @@ def main(framework, *words):
     # All cells of a workload train on the same data.
     data.load = functools.lru_cache(data.load)
     for mutant in mutants:
-        wanted = names & {mutant.adapter.__name__, mutant.workload} if names else everything or not mutant.slow
-        if wanted:
+        name = mutant.adapter.__name__
+        known = {name, mutant.workload, mutant.workload + "/" + name}
+        if names & known if names else everything or not mutant.slow:
             verdicts.append(verdict(mutant))
             show(verdicts[-1])
     planted = [[m.framework, m.workload, m.adapter.__name__] for m in mutants]

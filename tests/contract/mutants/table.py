@@ -1,6 +1,7 @@
-"""Runs all mutants and writes docs/mutants.md: `python -m tests.contract.mutants.table [VERDICTS.json ...]`.
+"""Runs all mutants and writes docs/mutants.md: `python -m tests.contract.mutants.table [--new | VERDICTS.json ...]`.
 
-With files it reads the verdicts from them, in place of running: what `python -m tests.contract.mutants.run FRAMEWORK --all [NAME ...]`
+With --new it runs those that have no row yet. With files it reads the verdicts from them, in place of running: what
+`python -m tests.contract.mutants.run FRAMEWORK --all [NAME ...]`
 printed. A mutant without a verdict keeps its row, and a framework without a file the day when its rows were made.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 
 from runner.catalog.images import PROJECT, load_catalog
 from runner.engines.process.venv import VenvEngine
-from tests.contract.mutants.registry import FAMILIES, REWRITE
+from tests.contract.mutants.registry import FAMILIES, KINDS, REWRITE
 from tests.fixtures.cpus import take_own_cpus
 
 DOCUMENT = PROJECT / "docs" / "mutants.md"
@@ -53,7 +54,7 @@ A mistake that begins after some steps, or is made only where dropout is on, sho
 
 NOT_CAUGHT, PASS = "Not caught", "Rewrites that pass"
 HEADS = {
-    NOT_CAUGHT: ("Mistake", "Framework", "Workload", "Why"),
+    NOT_CAUGHT: ("Mistake", "Framework", "Workload", "Class", "Why"),
     PASS: ("Rewrite", "Framework", "Workload", "Largest error, in bounds"),
 }
 HEAD_OF_MISTAKES = ("Mistake", "Framework", "Workload", "Refused by", "Bounds")
@@ -69,9 +70,19 @@ def python_of(framework: str) -> str:
     return engine.prepare(image, print).command[0]
 
 
-def run(framework: str, everything: bool) -> Run:
-    """The mutants of a framework, and the verdicts of those that were run. Raises LookupError where its environment cannot be made."""
-    words = [python_of(framework), "-m", "tests.contract.mutants.run", framework, *(["--all"] if everything else [])]
+def run(framework: str, everything: bool, names: Sequence[str] = ()) -> Run:
+    """The mutants of a framework, and the verdicts of those that were run: of `names`, as tests.contract.mutants.run takes them.
+
+    Raises LookupError where the framework's environment cannot be made.
+    """
+    words = [
+        python_of(framework),
+        "-m",
+        "tests.contract.mutants.run",
+        framework,
+        *(["--all"] if everything else []),
+        *names,
+    ]
     variables = {**os.environ, "PYTHONPATH": str(PROJECT)}
     ended = subprocess.run(
         words, cwd=PROJECT, stdout=subprocess.PIPE, text=True, env=variables, check=True, preexec_fn=take_own_cpus
@@ -83,6 +94,7 @@ def run(framework: str, everything: bool) -> Run:
 def document(rows: Rows, dates: Mapping[str, str]) -> str:
     """rows: those of `rows_of`, of all frameworks; dates: framework -> when its mutants were run."""
     parts = [HEAD + "\n".join(_row(_counted(rows, framework, dates[framework])) for framework in dates) + "\n"]
+    parts += [*_by_kind(rows, list(dates)), ""]
     for section in SECTIONS:
         if lines := [line for _, line in rows.get(section, ())]:
             head = HEADS.get(section, HEAD_OF_MISTAKES)
@@ -101,6 +113,25 @@ def _counted(rows: Rows, framework: str, date: str) -> list[str]:
     return [framework, IMAGES[framework], date, *map(str, counts)]
 
 
+def _by_kind(rows: Rows, frameworks: Sequence[str]) -> list[str]:
+    """The sentence of all mistakes together, and the table of kinds and frameworks: refused / planted."""
+    refused = [(s.lower(), f) for s in SECTIONS[:-2] for f, line in rows.get(s, ()) if "| nothing |" not in line]
+    planted = [(s.lower(), f) for s in SECTIONS[:-2] for f, _ in rows.get(s, ())]
+    planted += [(_match(line).group(4).split(" | ")[0], f) for f, line in rows.get(NOT_CAUGHT, ())]
+    share = 100 * len(refused) / max(1, len(planted))
+    lines = [f"Of {len(planted)} mistakes {len(refused)} are refused: {share:.1f} %.", ""]
+    lines += ["Refused / planted, by four kinds that a check of a few steps from given parameters hardly sees:", ""]
+    lines += [_row(["Kind", "Classes", *frameworks]), _row(["---"] * (2 + len(frameworks)))]
+    others = tuple(family for family in FAMILIES if all(family not in families for families in KINDS.values()))
+    for kind, families in {**KINDS, "all others": others}.items():
+        counts = (
+            "{} / {}".format(*(sum(f == framework and s in families for s, f in of) for of in (refused, planted)))
+            for framework in frameworks
+        )
+        lines.append(_row([kind, ", ".join(families), *counts]))
+    return lines
+
+
 def _omissions(section: str) -> list[str]:
     sentence = "The smallest thing of each kind that a workload can lose: this is how far the gates see.\n"
     return [sentence] if section == "Omission" else []
@@ -110,7 +141,7 @@ def rows_of(verdicts: Sequence[Verdict]) -> Rows:
     rows: Rows = {section: [] for section in SECTIONS}
     for v in verdicts:
         if v["not_caught"]:
-            section, cells = NOT_CAUGHT, [v["not_caught"]]
+            section, cells = NOT_CAUGHT, [v["family"], v["not_caught"]]
         elif v["family"] == REWRITE:
             section, cells = PASS, [f"refused: {_refusal(v)[0]}" if v["refused"] else f"{v['worst']:.2f}"]
         else:
@@ -185,8 +216,17 @@ def merged(old: Rows, new: Rows, planted: Mapping[str, Collection[tuple[str, str
     return {section: sorted(rows, key=lambda row: order.index(row[0])) for section, rows in chosen.items()}
 
 
+def run_new(framework: str) -> Run:
+    """The verdicts of the mutants of a framework that have no row."""
+    planted = run(framework, everything=True, names=["none"])
+    names = [f"{workload}/{name}" for f, workload, name in planted["mutants"] if (f, workload, name) not in stored()]
+    return run(framework, everything=True, names=names) if names else planted
+
+
 def main(paths: Sequence[str]) -> None:
-    if paths:
+    if list(paths) == ["--new"]:
+        runs = [each for each in map(run_new, IMAGES) if each["verdicts"]]
+    elif paths:
         runs = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
     else:
         runs = [run(framework, everything=True) for framework in IMAGES]

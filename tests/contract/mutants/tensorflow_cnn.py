@@ -130,14 +130,6 @@ class DoubleSoftmax(Training):
         self.loss = lambda y, logits: loss(y, 1.0 * tf.nn.softmax(logits))
 
 
-@cnn.mistake("omission", slow=True)
-class OnePictureLeftOut(Training):
-    """A step trains on 63 of 64 pictures."""
-
-    def step(self, x, y):
-        return super().step(x[:-1], y[:-1])
-
-
 class InTraining(Training):
     """Something is wrong in the training step only, where dropout is on."""
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.frameworks.torch import cnn_cifar10
-from tests.contract.mutants import anywhere, roundings, wrong_items
+from tests.contract.mutants import anywhere, later, readings, roundings, wrong_items
 from tests.contract.mutants.omissions import StepLeftOut, without_one
 from tests.contract.mutants.registry import Planted
 from tests.contract.mutants.torch_adam import InHalf, give
@@ -15,6 +15,8 @@ cnn = Planted("torch", "cnn-cifar10")
 Training = cnn_cifar10.Training
 cnn.of_any_framework(Training, anywhere.EVERYWHERE)
 cnn.of_any_framework(Training, wrong_items.EVERYWHERE)
+cnn.of_any_framework(Training, readings.OF_PICTURES + later.OF_LABELS)
+cnn.of_any_framework(Training, later.OF_PICTURES, later.HIDDEN)
 cnn.of_any_framework(
     Training, (("measured object", anywhere.EverySecondStepAfterTheTenth), ("data", anywhere.HalfOfTheBatch))
 )
@@ -630,7 +632,7 @@ class ActivationsRoundedInTraining(Rewritten):
 
 @cnn.mistake(
     "precision",
-    not_caught="The products are summed in float32, so the gradients have all digits; the masks hide their values. It gains no time.",
+    not_caught=roundings.SUMMED,
     slow=True,
 )
 class FactorsCutInTraining(Rewritten):

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.frameworks.torch import gru_imdb
-from tests.contract.mutants import anywhere, later, rows, torch_adam, wrong_items
+from tests.contract.mutants import anywhere, later, readings, rows, torch_adam, wrong_items
 from tests.contract.mutants.omissions import StepLeftOut, without_one
 from tests.contract.mutants.registry import Planted
 from tests.contract.mutants.torch_adam import InHalf, planted
@@ -14,6 +14,7 @@ Training = gru_imdb.Training
 gru.of_any_framework(Training, anywhere.EVERYWHERE)
 gru.of_any_framework(Training, wrong_items.EVERYWHERE)
 gru.of_any_framework(Training, wrong_items.ONCE)
+gru.of_any_framework(Training, readings.OF_IDS + readings.OF_IDS_IN_STEPS + readings.OF_LABELS + readings.OF_ANSWERS)
 gru.of_any_framework(Training, later.LATER)
 gru.of_any_framework(
     Training,

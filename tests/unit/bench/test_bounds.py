@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import arithmetic, contract, parity, rules
+from bench import arithmetic, bounds, contract, parity, rules
 
 pytestmark = pytest.mark.keyed
 
 EVERYTHING = os.environ.get("DLBENCH_CURVES") == "all"
-WHOLLY = {(name, "", 1, precision) for name in ("mlp-mnist", "cnn-mnist") for precision in parity.ROUNDINGS}
+WHOLLY = {(name, "", 1, precision) for name in ("mlp-mnist", "cnn-mnist") for precision in bounds.ROUNDINGS}
 # What takes less than half a minute for one run.
 ONE_RUN = {
     ("gru-imdb", "", 1, "fp32"),
@@ -51,32 +51,32 @@ Bounds = dict[tuple[str, str], float]
 @functools.lru_cache(maxsize=1)
 def exact(name: str, variant: str, devices: int) -> Any:
     workload = contract.specification(name)
-    return parity.quantities(workload, arithmetic.Exact(), variant, parity.parts_of(workload, devices))
+    return bounds.quantities(workload, arithmetic.Exact(), variant, parity.parts_of(workload, devices))
 
 
 def derived(name: str, variant: str, devices: int, precision: str, most_runs: int) -> Bounds:
     workload, without = contract.specification(name), exact(name, variant, devices)
     parts = parity.parts_of(workload, devices)
-    bounds: Bounds = parity.bounds_of(workload, precision, without, variant, parts, most_runs)
-    return bounds
+    again: Bounds = bounds.bounds_of(workload, precision, without, variant, parts, most_runs)
+    return again
 
 
 def stored(name: str, variant: str, devices: int, precision: str) -> Bounds:
-    start, bounds = f"bound/{precision}/", {}
+    start, found = f"bound/{precision}/", {}
     paths = [parity.reference_path(name, variant, devices)]
     if rules.has_dropout(name):
         paths.append(parity.first_steps_path(name))
     for path in paths:
         with np.load(path) as file:
             keys = [key for key in file.files if key.startswith(start)]
-            bounds |= {tuple(key[len(start) :].split("/", 1)): float(file[key]) for key in keys}
-    return bounds
+            found |= {tuple(key[len(start) :].split("/", 1)): float(file[key]) for key in keys}
+    return found
 
 
-def off(bounds: Bounds, again: Bounds, most: Callable[[tuple[str, str]], float]) -> dict[tuple[str, str], float]:
+def off(now: Bounds, again: Bounds, most: Callable[[tuple[str, str]], float]) -> dict[tuple[str, str], float]:
     """The bounds that are smaller than the derived ones or more than `most` times as large. A thousandth is another BLAS's."""
-    assert set(bounds) == set(again)
-    ratios = {key: bound / again[key] for key, bound in bounds.items()}
+    assert set(now) == set(again)
+    ratios = {key: bound / again[key] for key, bound in now.items()}
     return {key: ratio for key, ratio in ratios.items() if not 0.999 <= ratio <= 1.001 * most(key)}
 
 
@@ -93,7 +93,7 @@ def of_one_run(name: str) -> Callable[[tuple[str, str]], float]:
 @pytest.mark.parametrize("case", cases(), ids=lambda case: "-".join(map(str, case)))
 def test_a_stored_bound_is_the_one_that_the_model_of_arithmetic_gives(case: tuple[str, str, int, str]) -> None:
     if EVERYTHING or case in WHOLLY:
-        runs = contract.specification(case[0]).MOST_RUNS or parity.RUNS
+        runs = contract.specification(case[0]).MOST_RUNS or bounds.RUNS
         assert off(stored(*case), derived(*case, runs), wholly) == {}
     elif case in ONE_RUN:
         assert off(stored(*case), derived(*case, 1), of_one_run(case[0])) == {}
@@ -104,5 +104,5 @@ def test_a_stored_bound_is_the_one_that_the_model_of_arithmetic_gives(case: tupl
 def test_bounds_a_hundredth_wide_are_not_what_one_run_gives() -> None:
     """As a file would hold them in which each was set by hand: under 0.01, and up to 50 000 times the model's."""
     case = ("mlp-mnist", "", 1, "fp32")
-    bounds = dict.fromkeys(stored(*case), 0.0099)
-    assert set(off(bounds, derived(*case, 1), of_one_run(case[0]))) == set(bounds)
+    wide = dict.fromkeys(stored(*case), 0.0099)
+    assert set(off(wide, derived(*case, 1), of_one_run(case[0]))) == set(wide)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import arithmetic, canonical, contract, parity, reference, weights
+from bench import arithmetic, bounds, canonical, contract, parity, reference, weights
 from bench.errors import DataError
 from bench.inference import InferenceCell
 from tests.fixtures.events import Emitter
@@ -58,7 +58,7 @@ def test_the_bound_of_the_features_lets_float32_through_and_no_mistake() -> None
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_stored_features_are_what_the_code_computes() -> None:
-    exact = parity.quantities(RESNET, arithmetic.Exact())["features", "features"]
+    exact = bounds.quantities(RESNET, arithmetic.Exact())["features", "features"]
     assert exact.shape == (4, RESNET.FEATURES)
     with np.load(parity.reference_path("resnet50-features")) as stored:
         np.testing.assert_allclose(parity.sketch("features", exact), stored["value/features/features"], rtol=1e-8)

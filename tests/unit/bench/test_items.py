@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import contract, items, rules
+from bench import contract, items, proof, rules
 from bench.data import Dataset
 from bench.data.pictures import Part, Pictures
 from bench.feeds import ArrayFeed, PictureFeed
@@ -122,7 +122,7 @@ class Evaluated:
         self.pairs = [(self.adapter.predict(x), y) for x, y in self.feed.held_out(Incomplete(), SIZE)]
 
     def failed(self, pairs: Any) -> set[str]:
-        return failed(items.evaluated(WORKLOAD, self.feed, self.adapter, "fp32", SIZE, pairs))
+        return failed(items.evaluated(WORKLOAD, self.feed, proof.numbers(self.adapter), "fp32", SIZE, pairs))
 
 
 @pytest.mark.parametrize("test", [10, 3, 0])

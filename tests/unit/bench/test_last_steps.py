@@ -136,6 +136,27 @@ def test_silent_units_move_on_by_momentum_and_by_nothing_else() -> None:
     assert silent(steps_of_momentum(rate=0.95)) == 2.0
 
 
+@pytest.mark.parametrize(
+    ("taken", "passes"),
+    [(slice(None), True), (slice(32), False), (slice(8), False), (slice(None, None, -1), True)],
+)
+def test_the_last_bias_moves_by_the_labels_of_the_batch(taken: slice, passes: bool) -> None:
+    random = np.random.RandomState(5)
+    logits, y = random.normal(0, 0.3, (64, 10)), random.randint(0, 10, 64)
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    velocity, places = random.normal(0, 0.05, 10), [random.normal(0, 0.01, 10)]
+    for gradient in (velocity, 0.9 * velocity + (p - np.eye(10)[y])[taken].mean(axis=0)):
+        places.append(places[-1] - 0.01 * gradient)
+    copies = [{"dense2.b": np.float32(place)} for place in places]
+    (result,) = last_steps.of_labels(CNN, copies, y, logits)
+    assert (result.tensor, result.passed) == ("dense2.b, last step, labels", passes)
+    # Of a batch that the network has learned nothing is said, and no logits are asked for.
+    assert not last_steps.needs_logits("cnn-cifar10", {1: 2.3, 40: 0.5})
+    assert last_steps.needs_logits("cnn-cifar10", {1: 2.3, 40: 1.9})
+    assert not last_steps.needs_logits("gru-imdb", {1: 2.3})
+    assert last_steps.of_labels(CNN, copies, y, 20 * np.eye(10)[y]) == []
+
+
 @pytest.mark.parametrize(("decay", "passes"), [(0.0, True), (1e-4, False)])
 def test_no_bit_of_a_row_changes_that_no_batch_has_named(decay: float, passes: bool) -> None:
     parameters, batches = canonical.parity_case(GRU)
@@ -148,4 +169,5 @@ def test_no_bit_of_a_row_changes_that_no_batch_has_named(decay: float, passes: b
 
 
 def test_the_bounds_of_what_is_exact_are_those_of_the_bench() -> None:
-    assert set(rules.EXACT) == {", rows at rest", ", direction", ", digits", ", silent units", ", activations"}
+    of_digits = {", digits", ", silent units", ", activations"}
+    assert set(rules.EXACT) == of_digits | {", rows at rest", ", direction", ", labels"}

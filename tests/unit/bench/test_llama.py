@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import arithmetic, canonical, contract, items, parity, stacked
+from bench import arithmetic, bounds, canonical, contract, items, stacked
 from bench import reference as layers
 from bench.llama import BALANCE, Llama
 from runner.results.plausible.work import MULTIPLY_ADDS
@@ -110,12 +110,12 @@ def test_a_step_s_operations_are_counted_as_published(kind: str) -> None:
 @pytest.mark.slow
 def test_each_choice_of_the_canonical_case_is_settled_by_a_hundred_errors_of_float32() -> None:
     workload, exact = contract.specification("moe-bytes"), arithmetic.Exact()
-    parity.quantities(workload, exact)
+    bounds.quantities(workload, exact)
     disturbed = arithmetic.MonteCarlo(np.random.RandomState(99), 2.0**-24, 0.0)
-    parity.quantities(workload, disturbed)
+    bounds.quantities(workload, disturbed)
     # Six blocks of a prediction and of three steps.
     assert len(exact.choices) == 24
-    parity.refuse_close_choices("fp32", exact.choices, disturbed.choices)
+    bounds.refuse_close_choices("fp32", exact.choices, disturbed.choices)
     taken = np.argsort(-exact.choices[0][0], axis=1)[:, :2]
     counts = np.bincount(taken.ravel(), minlength=4)
     assert counts.max() > 1.25 * counts.mean(), "an expert that drops what is above its capacity shows"
@@ -126,11 +126,11 @@ def test_a_reference_whose_choices_hang_on_rounding_is_refused() -> None:
     exact, other = arithmetic.Exact(), arithmetic.Exact()
     assert exact.largest(numbers, 2).tolist() == [[0, 1]]
     other.largest(numbers + 1e-6, 2)
-    parity.refuse_close_choices("fp32", exact.choices, other.choices)
+    bounds.refuse_close_choices("fp32", exact.choices, other.choices)
     other.choices.clear()
     other.largest(numbers + 1e-4, 2)
     with pytest.raises(ValueError, match="is settled by 10 errors of fp32 only; it must be 100"):
-        parity.refuse_close_choices("fp32", exact.choices, other.choices)
+        bounds.refuse_close_choices("fp32", exact.choices, other.choices)
 
 
 def test_logits_are_compared_up_to_the_first_choice_that_rounding_may_turn() -> None:

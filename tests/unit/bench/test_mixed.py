@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bench import arithmetic, canonical, contract, mixed, parity, rules, timing
+from bench import arithmetic, bounds, canonical, contract, mixed, parity, rules, timing
 from bench.errors import Overflow, Unsupported
 from runner.catalog.frameworks import load_frameworks
 from tests.fixtures.adapters import Incomplete
@@ -58,20 +58,20 @@ def test_the_stored_bounds_are_those_that_the_model_gives() -> None:
     """The largest of eight runs is in the file: this first one is below it, and of its order."""
     name = "mlp-mnist"
     workload = contract.specification(name)
-    exact = parity.quantities(workload, arithmetic.Exact())
+    exact = bounds.quantities(workload, arithmetic.Exact())
     with np.load(parity.reference_path(name)) as stored:
         for precision in mixed.HALF:
-            _, _, model = parity.ROUNDINGS[precision][0]
-            run = parity.quantities(workload, model(np.random.RandomState(0)))
+            _, _, model = bounds.ROUNDINGS[precision][0]
+            run = bounds.quantities(workload, model(np.random.RandomState(0)))
             for key, value in run.items():
                 error, bound = (
                     parity.relative_error(value, exact[key]),
                     float(stored[f"bound/{precision}/{'/'.join(key)}"]),
                 )
-                assert parity.MARGIN * error <= bound * (1 + 1e-6), key
+                assert bounds.MARGIN * error <= bound * (1 + 1e-6), key
             gradients = [key for key in run if key[0] == "gradient"]
             worst = max(float(stored[f"bound/{precision}/{'/'.join(key)}"]) for key in gradients)
-            assert worst < 10 * parity.MARGIN * max(parity.relative_error(run[key], exact[key]) for key in gradients)
+            assert worst < 10 * bounds.MARGIN * max(parity.relative_error(run[key], exact[key]) for key in gradients)
 
 
 def test_a_loss_scale_is_gone_from_the_gradients_and_keeps_small_ones_from_vanishing() -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bench import arithmetic, canonical, contract, parity, proof, reference, rules, sketches
+from bench import arithmetic, bounds, canonical, contract, parity, proof, reference, rules, sketches
 from tests.fixtures.adapters import Incomplete
 
 pytestmark = pytest.mark.keyed
@@ -206,7 +206,7 @@ def test_the_first_loss_is_that_of_a_guess() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gru-imdb", "mlp-mnist", "cnn-mnist"])
 def test_the_stored_reference_is_what_the_code_computes(name: str) -> None:
-    exact = parity.quantities(contract.specification(name), arithmetic.Exact())
+    exact = bounds.quantities(contract.specification(name), arithmetic.Exact())
     with np.load(parity.reference_path(name)) as stored:
         for key, value in exact.items():
             np.testing.assert_allclose(parity.sketch(key[1], value), stored["value/%s/%s" % key], rtol=1e-9, atol=1e-12)
@@ -431,11 +431,11 @@ def test_every_quantity_has_a_value_and_a_bound_that_float32_can_meet_and_a_mist
         for precision, limits in limits_of(name).items():
             for quantity, limit in {**limits, **(SEVERAL.get(name, {}) if devices > 1 else {})}.items():
                 assert all(f"value/{quantity}/{tensor}" in stored for tensor in tensors[quantity])
-                bounds = [float(stored[f"bound/{precision}/{quantity}/{tensor}"]) for tensor in tensors[quantity]]
-                assert min(bounds) >= parity.MARGIN * 2.0**-24
-                assert max(bounds) < limit, (precision, quantity)
+                allowed = [float(stored[f"bound/{precision}/{quantity}/{tensor}"]) for tensor in tensors[quantity]]
+                assert min(allowed) >= bounds.MARGIN * 2.0**-24
+                assert max(allowed) < limit, (precision, quantity)
                 # A variant's bound of the loss may be 2.7 times the specification's: it is the largest of few draws.
-                assert name not in LIMITS or limit / 3 < max(bounds), (precision, quantity)
+                assert name not in LIMITS or limit / 3 < max(allowed), (precision, quantity)
 
 
 def limits_of(name: str) -> dict[str, dict[str, float]]:
@@ -553,27 +553,27 @@ def test_the_loss_of_items_that_err_alike_is_off_by_as_much_as_their_logits_may_
     exact = {("logits", "logits"): logits, ("loss", "loss"): np.array([loss])}
     allowed = 3e-4
     # All items err in the direction that moves the loss most, together by a third of what their logits may.
-    moved = logits + allowed / parity.MARGIN * np.linalg.norm(logits) * d / np.linalg.norm(d)
+    moved = logits + allowed / bounds.MARGIN * np.linalg.norm(logits) * d / np.linalg.norm(d)
     off = reference.softmax_cross_entropy(moved, y, arithmetic.Exact())[0] / loss - 1
-    assert parity.of_the_loss(workload, exact, {("logits", "logits"): allowed}, "") == pytest.approx(off, rel=1e-3)
+    assert bounds.of_the_loss(workload, exact, {("logits", "logits"): allowed}, "") == pytest.approx(off, rel=1e-3)
     # Of findings each class has a loss of its own.
     chest = contract.specification("densenet121-chestxray")
     findings = canonical.parity_case(chest)[1][0][1]
     exact = {("logits", "logits"): np.zeros(findings.shape), ("loss", "loss"): np.array([1.0])}
-    assert parity.of_the_loss(chest, exact, {("logits", "logits"): allowed}, "") == 0
+    assert bounds.of_the_loss(chest, exact, {("logits", "logits"): allowed}, "") == 0
 
 
 def test_the_movements_of_a_kind_of_tensor_have_one_bound_and_their_gradients_have_their_own() -> None:
-    bounds = {
+    each = {
         ("parameter", "h0.fc.b"): 0.1,
         ("parameter", "h11.fc.b"): 0.02,
         ("parameter", "lnf.b"): 0.01,
         ("gradient", "h0.fc.b"): 0.3,
         ("gradient", "h1.fc.b"): 0.2,
     }
-    pooled = parity.pooled(contract.specification("gpt2-124m"), bounds)
-    assert pooled == bounds | {("parameter", "h11.fc.b"): 0.1}
-    assert parity.pooled(contract.specification("gru-imdb"), bounds) == bounds
+    pooled = bounds.pooled(contract.specification("gpt2-124m"), each)
+    assert pooled == each | {("parameter", "h11.fc.b"): 0.1}
+    assert bounds.pooled(contract.specification("gru-imdb"), each) == each
 
 
 def test_an_approximation_of_the_tangent_errs_alike_for_like_arguments_and_as_much_as_cudnn_s() -> None:

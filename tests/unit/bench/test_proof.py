@@ -147,7 +147,7 @@ def measured(adapter: Any) -> list[parity.Result]:
     adapter.load(loaded)
     for x, y in batches():
         adapter.step(x, y)
-    results = proof.trained(adapter, loaded, 4)
+    results = proof.trained(adapter, loaded, proof.numbers(adapter), 4)
     return [*results, proof.goes_on(WORKLOAD, adapter), *proof.computes(WORKLOAD, adapter, "fp32")]
 
 
@@ -161,7 +161,7 @@ def measured_and_evaluated(adapter: Any) -> list[parity.Result]:
     before_last = proof.numbers(adapter)
     adapter.step(*batches()[0])
     evaluations.append(adapter.predict(batches()[1][0]))
-    results = proof.trained(adapter, loaded, 5, before_last)
+    results = proof.trained(adapter, loaded, proof.numbers(adapter), 5, before_last)
     return [*results, *proof.computes(WORKLOAD, adapter, "fp32", evaluations=evaluations)]
 
 
@@ -226,7 +226,7 @@ def test_one_number_that_moved_is_enough_and_none_is_not() -> None:
         def read(self) -> dict[str, np.ndarray]:
             return {"w": np.float32([1, 2, 4]), "b": np.float32([1, 2, 3])}
 
-    results = proof.trained(Read(), {"w": np.float32([1, 2, 3]), "b": np.float32([1, 2, 3])}, 7)
+    results = proof.trained(Read(), {"w": np.float32([1, 2, 3]), "b": np.float32([1, 2, 3])}, proof.numbers(Read()), 7)
     assert [(result.tensor, result.passed) for result in results] == [("w", True), ("b", False)]
     assert [result.error for result in results] == pytest.approx([2 / 3, 1.0])
 
@@ -248,6 +248,6 @@ def test_the_optimiser_counts_the_steps_that_the_cell_counted(counted: int, pass
         def updates(self) -> int:
             return counted
 
-    (result,) = proof.trained(Counting(), {}, 100)
+    (result,) = proof.trained(Counting(), {}, {}, 100)
     assert result.passed is passed
     assert result.error == pytest.approx(abs(counted - 100) / 100)
