@@ -1,4 +1,4 @@
-"""`python -m bench` whose learning curves are the first 100 steps of the stored ones, with the bounds of all 300."""
+"""`python -m bench` whose learning curves are the first 50 steps of the stored ones, with the bounds of all 300."""
 
 import sys
 import tempfile
@@ -7,7 +7,7 @@ from pathlib import Path
 import bench.__main__
 from bench import curve
 
-STEPS = 100
+STEPS = 50
 stored = curve.path
 
 

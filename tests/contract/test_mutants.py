@@ -68,7 +68,9 @@ def run(framework: str) -> table.Run:
     if framework != "torch" and not EVERYTHING:
         pytest.skip(f"the mutants of {framework} take minutes to compile; DLBENCH_FAULTS=all runs them")
     try:
-        return table.run(framework, EVERYTHING)
+        if EVERYTHING:
+            return table.run(framework, "--all")
+        return table.run(framework, "--some", [f"{workload}/{name}" for workload, name in CAUGHT_BY])
     except LookupError as error:
         pytest.skip(str(error))
 
@@ -153,7 +155,7 @@ def test_only_mutants_without_a_row_are_run_where_new_ones_are_asked_for(monkeyp
     old = next(list(row) for row in ROWS if row[0] == "jax")
     planted = {"mutants": [old, ["jax", "gru-imdb", "Unheard"]], "verdicts": [], "date": "2000-01-02"}
     asked = []
-    monkeypatch.setattr(table, "run", lambda framework, everything, names: asked.append(names) or planted)
+    monkeypatch.setattr(table, "run", lambda framework, which, names: asked.append(names) or planted)
     table.run_new("jax")
     assert asked == [["none"], ["gru-imdb/Unheard"]]
 

@@ -70,8 +70,8 @@ def python_of(framework: str) -> str:
     return engine.prepare(image, print).command[0]
 
 
-def run(framework: str, everything: bool, names: Sequence[str] = ()) -> Run:
-    """The mutants of a framework, and the verdicts of those that were run: of `names`, as tests.contract.mutants.run takes them.
+def run(framework: str, which: str, names: Sequence[str] = ()) -> Run:
+    """The mutants of a framework, and the verdicts of those that were run: `which` and `names` as tests.contract.mutants.run takes them.
 
     Raises LookupError where the framework's environment cannot be made.
     """
@@ -80,7 +80,7 @@ def run(framework: str, everything: bool, names: Sequence[str] = ()) -> Run:
         "-m",
         "tests.contract.mutants.run",
         framework,
-        *(["--all"] if everything else []),
+        which,
         *names,
     ]
     variables = {**os.environ, "PYTHONPATH": str(PROJECT)}
@@ -218,9 +218,9 @@ def merged(old: Rows, new: Rows, planted: Mapping[str, Collection[tuple[str, str
 
 def run_new(framework: str) -> Run:
     """The verdicts of the mutants of a framework that have no row."""
-    planted = run(framework, everything=True, names=["none"])
+    planted = run(framework, "--all", names=["none"])
     names = [f"{workload}/{name}" for f, workload, name in planted["mutants"] if (f, workload, name) not in stored()]
-    return run(framework, everything=True, names=names) if names else planted
+    return run(framework, "--all", names=names) if names else planted
 
 
 def main(paths: Sequence[str]) -> None:
@@ -229,7 +229,7 @@ def main(paths: Sequence[str]) -> None:
     elif paths:
         runs = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
     else:
-        runs = [run(framework, everything=True) for framework in IMAGES]
+        runs = [run(framework, "--all") for framework in IMAGES]
     verdicts = {(v["framework"], v["workload"], v["name"]): v for each in runs for v in each["verdicts"]}
     planted = {f: {(w, name) for _, w, name in each["mutants"]} for each in runs for f, _, _ in each["mutants"][:1]}
     rows = merged(stored_rows(), rows_of([*verdicts.values()]), planted)
