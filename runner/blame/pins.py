@@ -40,14 +40,14 @@ class Side:
 
 def side_of(image: Image) -> Side:
     """An image with its pins. Raises CatalogError."""
-    extras = {}
+    extras: dict[str, str] = {}
     for line in (image.folder / "requirements.in").read_text(encoding="utf-8").splitlines():
         try:
             asked = Requirement(re.split(r"(?:^|\s)#", line)[0])
         except InvalidRequirement:
             continue
         if asked.extras:
-            extras[canonicalize_name(asked.name)] = f"[{','.join(sorted(asked.extras))}]"
+            extras[str(canonicalize_name(asked.name))] = f"[{','.join(sorted(asked.extras))}]"
     return Side(image, {pin.name: pin for path in image.locks for pin in read_pins(path)}, extras)
 
 

@@ -98,7 +98,7 @@ def _asked(options: Options, ladder: Ladder) -> Options:
 def _print(run: RunStore, ladder: Ladder, margin: float) -> list[Judgement]:
     """Print the judgement on each framework and workload of a run, and return them."""
     tables = load(renewed([run.folder]), ANSWER)
-    answers = []
+    answers: list[Judgement] = []
     for workload in tables.workloads:
         for group in workload.groups:
             for framework, mode in dict.fromkeys((cell.framework, cell.mode) for cell in group.cells):
