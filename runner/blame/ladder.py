@@ -13,7 +13,7 @@ from pathlib import Path
 
 from runner import trees
 from runner.blame import pins
-from runner.blame.pins import Side, side_of
+from runner.blame.pins import PinnedImage, pinned_image
 from runner.catalog.images import BASES, CatalogError, Image, load_catalog, read_pins
 from runner.errors import UserError, naming
 from runner.images import lock_facts, locking
@@ -61,12 +61,12 @@ def make(first: Image, second: Image, say: Callable[[str], None]) -> Ladder:
         aside = folder.with_name(f"{folder.name}.part")
         trees.remove(aside)
         aside.mkdir(parents=True)
-        _write(side_of(first), side_of(second), aside, say)
+        _write(pinned_image(first), pinned_image(second), aside, say)
         aside.replace(folder)
     catalog = load_catalog(folder)
     between = sorted((name for name in catalog if name not in (first.name, second.name)), key=_number)
     images = tuple(catalog[name] for name in (first.name, *between, second.name))
-    sides = [side_of(image) for image in images]
+    sides = [pinned_image(image) for image in images]
     return Ladder(folder, images, tuple(pins.title(*pair) for pair in itertools.pairwise(sides)))
 
 
@@ -101,7 +101,7 @@ def _others(image: Image) -> list[Path]:
     return [path for path in image.folder.iterdir() if path.is_file() and path.name not in _WRITTEN]
 
 
-def _write(first: Side, second: Side, folder: Path, say: Callable[[str], None]) -> None:
+def _write(first: PinnedImage, second: PinnedImage, folder: Path, say: Callable[[str], None]) -> None:
     """Write all images of a ladder into a folder. Raises LadderError, LockError."""
     names = pins.parts(first, second)
     say(f"the two locks differ in {sum(map(len, names))} packages; resolving the images between them")
@@ -120,13 +120,13 @@ def _write(first: Side, second: Side, folder: Path, say: Callable[[str], None]) 
     if bases.is_file():
         shutil.copyfile(bases, folder / BASES)
     for side in (first, second):
-        shutil.copytree(side.image.folder, folder / side.image.name)
+        _copy(side.image, folder / side.image.name)
         _rewrite(folder / side.image.name / "image.toml", ("cpu_twin",), {})
     for number in range(1, len(found)):
         _write_between(first, second, frozenset().union(*found[:number]), folder, number)
 
 
-def _resolver(first: Side, second: Side, scratch: Path) -> pins.Resolves:
+def _resolver(first: PinnedImage, second: PinnedImage, scratch: Path) -> pins.Resolves:
     """Asks uv whether pins resolve to nothing but themselves. Raises LockError where one of the two images does not."""
     image = first.image.model_copy(update={"folder": scratch})
     day = max(first.image.locked, second.image.locked)
@@ -155,7 +155,7 @@ def _resolver(first: Side, second: Side, scratch: Path) -> pins.Resolves:
     return resolves
 
 
-def _write_between(first: Side, second: Side, changed: pins.Step, folder: Path, number: int) -> None:
+def _write_between(first: PinnedImage, second: PinnedImage, changed: pins.Step, folder: Path, number: int) -> None:
     """Write an image between the two: the packages of `changed` are the second's."""
     sides = pins.mixed(first, second, changed)
     # image.toml is that of the side whose framework it has.
@@ -163,8 +163,8 @@ def _write_between(first: Side, second: Side, changed: pins.Step, folder: Path, 
     own = sides[framework[0]] if framework else second
     name = f"{first.image.name}-step-{number}"
     target = folder / name
-    shutil.copytree(own.image.folder, target)
-    # What is built from its source archive is pinned in a file of its own, which is copied.
+    _copy(own.image, target)
+    # Packages built from source archives are pinned in a file of their own, which is copied.
     built = {pin.name for path in own.image.locks[1:] for pin in read_pins(path)}
     lock = "".join(
         f"{each}=={side.pins[each].version} \\\n"
@@ -189,6 +189,14 @@ def _write_between(first: Side, second: Side, changed: pins.Step, folder: Path, 
     wheels = lock_facts.wheel_bytes(first.image) | lock_facts.wheel_bytes(second.image)
     held = {f"{each}=={side.pins[each].version}" for each, side in sides.items()}
     locking.write_seal(image, size, {pin: wheels.get(pin) for pin in held})
+
+
+def _copy(image: Image, target: Path) -> None:
+    """Copy the files of an image's folder."""
+    target.mkdir()
+    for path in image.folder.iterdir():
+        if path.is_file():
+            shutil.copyfile(path, target / path.name)
 
 
 def _rewrite(toml: Path, without: Collection[str], fields: Mapping[str, str | float | date]) -> None:

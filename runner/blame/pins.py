@@ -26,7 +26,7 @@ Resolves = Callable[[Step], bool]
 
 
 @dataclass(frozen=True)
-class Side:
+class PinnedImage:
     """One of the two images, with its pins by name and the extras with which its requirements.in asks for them."""
 
     image: Image
@@ -38,7 +38,7 @@ class Side:
         return f"{name}{self.extras.get(name, '')}=={self.pins[name].version}"
 
 
-def side_of(image: Image) -> Side:
+def pinned_image(image: Image) -> PinnedImage:
     """An image with its pins. Raises CatalogError."""
     extras: dict[str, str] = {}
     for line in (image.folder / "requirements.in").read_text(encoding="utf-8").splitlines():
@@ -48,16 +48,16 @@ def side_of(image: Image) -> Side:
             continue
         if asked.extras:
             extras[str(canonicalize_name(asked.name))] = f"[{','.join(sorted(asked.extras))}]"
-    return Side(image, {pin.name: pin for path in image.locks for pin in read_pins(path)}, extras)
+    return PinnedImage(image, {pin.name: pin for path in image.locks for pin in read_pins(path)}, extras)
 
 
-def mixed(first: Side, second: Side, changed: Step) -> dict[str, Side]:
+def mixed(first: PinnedImage, second: PinnedImage, changed: Step) -> dict[str, PinnedImage]:
     """The side that each pin of an image between the two is of: the second's for the packages that have changed."""
     sides = {name: second if name in changed else first for name in (*first.pins, *second.pins)}
     return {name: side for name, side in sides.items() if name in side.pins}
 
 
-def part_of(name: str, side: Side) -> str:
+def part_of(name: str, side: PinnedImage) -> str:
     """The part that a package is changed with. The framework's packages are those of the framework's version."""
     stem = lock_facts.stem(name)
     if lock_facts.is_nvidia(name):
@@ -67,7 +67,7 @@ def part_of(name: str, side: Side) -> str:
     return "framework" if own else name
 
 
-def parts(first: Side, second: Side) -> list[Step]:
+def parts(first: PinnedImage, second: PinnedImage) -> list[Step]:
     """The packages in which two images differ, those of a part together, in the order in which they are tried."""
     found: dict[str, set[str]] = {part: set() for part in PARTS}
     for name in sorted({*first.pins, *second.pins}):
@@ -78,7 +78,7 @@ def parts(first: Side, second: Side) -> list[Step]:
     return [frozenset(names) for names in found.values() if names]
 
 
-def steps(first: Side, second: Side, resolves: Resolves) -> list[Step]:
+def steps(first: PinnedImage, second: PinnedImage, resolves: Resolves) -> list[Step]:
     """The steps from the first image to the second: a part each, or several that only resolve together."""
     left, found, changed = parts(first, second), list[Step](), frozenset[str]()
     while left:
@@ -106,7 +106,7 @@ def _least(left: Sequence[Step], changed: Step, resolves: Resolves) -> Step:
     return frozenset().union(*chosen)
 
 
-def _fewer(first: Side, second: Side, found: Sequence[Step]) -> list[Step]:
+def _fewer(first: PinnedImage, second: PinnedImage, found: Sequence[Step]) -> list[Step]:
     """A package that is only added is changed with the step after it, one that only goes with the step before; then further neighbours
     together, those with the fewest packages first, until there are MOST_STEPS. The parts that have names stay by themselves."""
     ladder = list(found)
@@ -126,11 +126,11 @@ def _fewer(first: Side, second: Side, found: Sequence[Step]) -> list[Step]:
     return ladder
 
 
-def _named(step: Step, first: Side, second: Side) -> bool:
+def _named(step: Step, first: PinnedImage, second: PinnedImage) -> bool:
     return any(part_of(name, side) in PARTS for name in step for side in (first, second) if name in side.pins)
 
 
-def title(before: Side, after: Side) -> str:
+def title(before: PinnedImage, after: PinnedImage) -> str:
     """The change from one image to the next, in words: of a part its versions, else the packages."""
     words = []
     for step in parts(before, after):

@@ -12,7 +12,7 @@ import typer
 from reports.data.model import Group, MeasuredCell
 from reports.data.tables import ANSWER, load
 from reports.wording import between, framework_name, number, percent
-from runner.blame.judgement import Judgement, judge
+from runner.blame.judgement import LadderJudgement, judge
 from runner.blame.ladder import Ladder, make, named_image
 from runner.cli.matrix import measure
 from runner.cli.shared import Margin, note, renewed, takes_options
@@ -53,7 +53,7 @@ def blame(
 
     All of them are measured in one run, interleaved. `runner blame` on the two images of a step with several packages goes on from there.
 
-    Exit code 0: a step is named, or both take the same time; 1: something failed or was not run; 2: it cannot be told.
+    Exit code 0: a step is named, or both take the same time; 1: something failed or was not run; 2: no step can be named.
     """
     if not options.workloads:
         raise UserError("--workloads: name what became slower or faster, e.g. --workloads mlp-mnist")
@@ -95,10 +95,10 @@ def _asked(options: Options, ladder: Ladder) -> Options:
     )
 
 
-def _print(run: RunStore, ladder: Ladder, margin: float) -> list[Judgement]:
+def _print(run: RunStore, ladder: Ladder, margin: float) -> list[LadderJudgement]:
     """Print the judgement on each framework and workload of a run, and return them."""
     tables = load(renewed([run.folder]), ANSWER)
-    answers: list[Judgement] = []
+    answers: list[LadderJudgement] = []
     for workload in tables.workloads:
         for group in workload.groups:
             for framework, mode in dict.fromkeys((cell.framework, cell.mode) for cell in group.cells):
@@ -110,7 +110,9 @@ def _print(run: RunStore, ladder: Ladder, margin: float) -> list[Judgement]:
     return answers
 
 
-def _print_one(group: Group, cells: dict[str, MeasuredCell], ladder: Ladder, margin: float) -> Iterator[Judgement]:
+def _print_one(
+    group: Group, cells: dict[str, MeasuredCell], ladder: Ladder, margin: float
+) -> Iterator[LadderJudgement]:
     """Print the steps between the images that could be measured. An image that was not is passed over: two steps are one then."""
     names = [image.name for image in ladder.images]
     measured = [at for at, name in enumerate(names) if name in cells and not cells[name].unranked]
@@ -119,7 +121,7 @@ def _print_one(group: Group, cells: dict[str, MeasuredCell], ladder: Ladder, mar
             why = cells[name].unranked if name in cells else "it is not in the run"
             print(folded(f"{name} was not measured: {why}"))
     if measured[:1] + measured[-1:] != [0, len(names) - 1]:
-        print("the step cannot be told without both ends")
+        print("no step can be named without both ends")
         return
     found = judge(group.field, [cells[names[at]].anchor for at in measured], margin)
     spans = list(itertools.pairwise(measured))
@@ -145,13 +147,13 @@ def _number(span: tuple[int, int]) -> str:
     return str(span[1]) if span[1] - span[0] == 1 else f"{span[0] + 1} to {span[1]}"
 
 
-def _sentence(found: Judgement, rows: Sequence[Sequence[str]], margin: float) -> str:
+def _sentence(found: LadderJudgement, rows: Sequence[Sequence[str]], margin: float) -> str:
     if found.culprit is not None:
         step = rows[found.culprit]
         return f"step {step[0]} holds {percent(found.share(found.culprit), 2)} of the change: {step[1]}"
     if found.answer == "same":
         return f"no step is to be named: the two images take the same time within {percent(margin)}"
     if found.change.verdict == "open":
-        return "it cannot be told: the data do not say whether the two images differ; more --repeats may"
-    more = f"; --repeats {found.repeats} may tell" if found.repeats else ""
-    return f"it cannot be told: no step holds more than half of the change beyond doubt{more}"
+        return "no step can be named: the data do not say whether the two images differ; more --repeats may"
+    more = f"; --repeats {found.repeats} may settle it" if found.repeats else ""
+    return f"no step can be named: none holds more than half of the change beyond doubt{more}"

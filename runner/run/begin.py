@@ -248,10 +248,7 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
             f"--resume {name}: it was imported; run kit.py again on the machine that measured it, and import that"
         )
     options = stored_options(run.folder / "run.json", manifest.get("options"))
-    if options.data and not options.data.is_dir():
-        raise UsageError(f"--resume {name}: its data sets were in {options.data}, which is gone; put them back there")
-    if options.catalog and not options.catalog.is_dir():
-        raise UsageError(f"--resume {name}: its images were in {options.catalog}, which is gone; start a new run")
+    _refuse_gone(name, options)
     _trust(name, options, given, run.run_id)
     if options.nodes is not None:
         # The nodes may have to be waited for, and the other runner may hold them.
@@ -290,6 +287,13 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
     prospect.durations.ended = manifest.get("took") or []
     print(f"resuming {run.run_id} with its original options", file=sys.stderr)
     return prospect, run
+
+
+def _refuse_gone(name: str, options: Options) -> None:
+    """Raises UsageError where a folder that the run began with is gone."""
+    for folder, content in ((options.data, "data sets"), (options.catalog, "images")):
+        if folder and not folder.is_dir():
+            raise UsageError(f"--resume {name}: its {content} were in {folder}, which is gone; put them back there")
 
 
 def remember(run_id: str, options: Options) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reports.data.groups import workloads
-from runner.blame.judgement import Judgement, judge
+from runner.blame.judgement import LadderJudgement, judge
 from runner.cli.blame import REPEATS
 from tests.fixtures import measured, worlds
 from tests.fixtures.worlds import World
@@ -19,7 +19,9 @@ pytestmark = pytest.mark.keyed
 STEPS = 6
 
 
-def judged(random: np.random.Generator, world: World, changes: Sequence[float], device: str = "cuda") -> Judgement:
+def judged(
+    random: np.random.Generator, world: World, changes: Sequence[float], device: str = "cuda"
+) -> LadderJudgement:
     """The judgement on a ladder whose steps change the step time by these shares."""
     levels = np.cumprod([1.0, *(1 + change for change in changes)]).tolist()
     windows, began = worlds.run(random, world, levels, REPEATS)

@@ -103,7 +103,7 @@ def test_a_ladder_that_was_made_is_read(two: tuple[Image, Image], monkeypatch: p
 
 
 def test_packages_that_need_one_another_change_in_one_step(two: tuple[Image, Image]) -> None:
-    first, second = map(pins.side_of, two)
+    first, second = map(pins.pinned_image, two)
     framework, numpy = frozenset({"jax", "jaxlib"}), frozenset({"numpy"})
     found = pins.steps(first, second, lambda changed: (framework <= changed) == (numpy <= changed))
     assert found == [frozenset({"nvidia-cuda-runtime-cu12"}), frozenset({"nvidia-cudnn-cu12"}), framework | numpy]
@@ -113,7 +113,7 @@ def test_small_packages_change_together_where_the_ladder_is_long(tmp_path: Path)
     others = [f"package-{number}" for number in range(20)]
     first = write(tmp_path / "jax-1-cu126", OLD | dict.fromkeys(others, "1.5"), "1.0")
     second = write(tmp_path / "jax-2-cu126", NEW | dict.fromkeys(others, "1.6"), "2.0")
-    found = pins.steps(pins.side_of(first), pins.side_of(second), lambda _: True)
+    found = pins.steps(pins.pinned_image(first), pins.pinned_image(second), lambda _: True)
     assert len(found) == pins.MOST_STEPS
     assert found[:3] == [
         frozenset({"jax", "jaxlib"}), frozenset({"nvidia-cuda-runtime-cu12"}), frozenset({"nvidia-cudnn-cu12"}),
@@ -125,7 +125,7 @@ def test_a_package_that_is_only_added_changes_with_the_step_after_it(tmp_path: P
     first = write(tmp_path / "jax-1-cu126", {"jax": "1.0", "numpy": "1.5"}, "1.0")
     second = write(tmp_path / "jax-2-cu126", {"jax": "2.0", "numpy": "1.6", "helper": "3.0"}, "2.0")
     found = pins.steps(
-        pins.side_of(first), pins.side_of(second), lambda changed: "jax" not in changed or "helper" in changed
+        pins.pinned_image(first), pins.pinned_image(second), lambda changed: "jax" not in changed or "helper" in changed
     )
     assert found == [frozenset({"helper", "numpy"}), frozenset({"jax"})]
 
