@@ -55,7 +55,7 @@ def test_a_planted_step_is_named_in_a_quiet_world() -> None:
     [
         ("quiet", 0.05, "cuda"),
         ("quiet", -0.05, "cuda"),
-        ("windows are alike", 0.05, "cuda"),
+        ("windows are alike", 0.10, "cuda"),
         ("the session moves all cells by 2 %", 0.05, "cuda"),
         ("quiet", 0.10, "cpu"),
         ("a daily wave of 4 %", 0.10, "cpu"),
