@@ -68,6 +68,7 @@ class Commands(LazyGroup):
         "share": "Write what others need to judge a run again, without names, for a collection of references.",
         "report": "Write one self-contained HTML report from stored runs.",
         "compare": "Say which step times differ between two runs, images, frameworks, GPUs or CUDA versions.",
+        "blame": "Say which package makes one image faster or slower than another: measure the images between the two.",
         "history": "Say which step times changed since an earlier run, and after which event.",
         "rosetta": "Show the same workload in several frameworks, side by side.",
         "verify": "Say whether an installation computes correctly and as fast as it should.",

@@ -76,7 +76,7 @@ def matrix(
 
                 spool.remove(run.run_id)
             return _say_complete(run, as_json)
-        return _measure(prospect, run, resume is not None, minutes, ends_at, as_json)
+        raise typer.Exit(measure(prospect, run, resume is not None, minutes, ends_at, as_json))
 
 
 def _looking(stack: contextlib.ExitStack) -> begin.Look:
@@ -94,10 +94,16 @@ def _looking(stack: contextlib.ExitStack) -> begin.Look:
 
 
 @lasting_stderr()
-def _measure(
-    prospect: Prospect, run: RunStore, resumed: bool, minutes: float | None, ends_at: float, as_json: bool
-) -> None:
-    """Run what is left of a run, and exit as it ended."""
+def measure(
+    prospect: Prospect,
+    run: RunStore,
+    resumed: bool,
+    minutes: float | None = None,
+    ends_at: float = math.inf,
+    as_json: bool = False,
+    show: Callable[[Path], None] | None = None,
+) -> int:
+    """Run what is left of a run; the exit code. `show` prints the answer at the end instead of the matrix's."""
     # Only a run needs what measures and stores: --help and --dry-run answer without it.
     from runner.run import summary
     from runner.run.execution import execute
@@ -111,7 +117,7 @@ def _measure(
         when = "from the first cell that ends on" if prospect.options.nodes is None else "at the end"
         note(f"report   {report_path(run.folder)} ({when})")
         reporter = Reporter()
-        answer = None if as_json else reporter.show
+        answer = None if as_json else show or reporter.show
         if prospect.options.nodes is not None:
             code = _execute_on_nodes(prospect, run, resumed, reporter.write, answer)
         else:
@@ -120,11 +126,11 @@ def _measure(
             print_document(summary.document(run))
     except OSError as error:
         note(f"runner: {system_fault(error)}; what had ended before is kept, and --resume goes on from there")
-        raise typer.Exit(1) from None
+        return 1
     except KeyboardInterrupt:
         note(f"runner: interrupted; go on with: {summary.go_on_with(run)}")
-        raise typer.Exit(1) from None
-    raise typer.Exit(code)
+        return 1
+    return code
 
 
 def _execute_on_nodes(

@@ -121,6 +121,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "base_image": {"envvar": "DLBENCH_BASE_IMAGE"},
     "data": {"exists": True, "file_okay": False},
     "images_from": {"exists": True, "file_okay": False},
+    "catalog": {"exists": True, "file_okay": False},
 }
 
 

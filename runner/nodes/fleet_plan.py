@@ -116,6 +116,7 @@ def _check(options: Options, minutes: float | None) -> None:
     reasons = {
         "--minutes": (minutes is not None, "what fits depends on when each node is ready"),
         "--lock-clocks": (options.lock_clocks is not None, "it locks the clocks of one machine"),
+        "--catalog": (options.catalog is not None, "each node has the images of its own checkout"),
         "--cool-down": (options.cool_down, "it waits for the GPUs of one machine"),
     }
     for option, (given, why) in reasons.items():

@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from bench import identity
 from runner.catalog import frameworks, workloads
-from runner.catalog.images import Image, select_images
+from runner.catalog.images import Image, load_catalog, select_images
 from runner.engines import choose
 from runner.engines.base import Engine, Settings
 from runner.machine import detect, lease
@@ -97,7 +97,8 @@ def _prospect(
 ) -> Prospect:
     """The plan for an engine that cannot run the images for which `unfit` gives a reason. `earlier`: how long cells took before."""
     specifications = workloads.load_workloads()
-    chosen = select_images(engine.images(bool(machine.gpus)), options.images or ["*"])
+    offered = load_catalog(options.catalog) if options.catalog else engine.images(bool(machine.gpus))
+    chosen = select_images(offered, options.images or ["*"])
     plan = make_plan(options, chosen, specifications, frameworks.load_frameworks(), machine, unfit)
     return Prospect(
         options=options,
@@ -247,8 +248,7 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
             f"--resume {name}: it was imported; run kit.py again on the machine that measured it, and import that"
         )
     options = stored_options(run.folder / "run.json", manifest.get("options"))
-    if options.data and not options.data.is_dir():
-        raise UsageError(f"--resume {name}: its data sets were in {options.data}, which is gone; put them back there")
+    _refuse_gone(name, options)
     _trust(name, options, given, run.run_id)
     if options.nodes is not None:
         # The nodes may have to be waited for, and the other runner may hold them.
@@ -289,6 +289,13 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
     return prospect, run
 
 
+def _refuse_gone(name: str, options: Options) -> None:
+    """Raises UsageError where a folder that the run began with is gone."""
+    for folder, content in ((options.data, "data sets"), (options.catalog, "images")):
+        if folder and not folder.is_dir():
+            raise UsageError(f"--resume {name}: its {content} were in {folder}, which is gone; put them back there")
+
+
 def remember(run_id: str, options: Options) -> None:
     """Keep that a run was begun here, if its options choose code from outside of this checkout: `resume` trusts it then."""
     if code := _code_from_elsewhere(options):
@@ -320,7 +327,13 @@ def _trust(name: str, options: Options, given: Options, run_id: str) -> None:
 def _code_from_elsewhere(options: Options) -> dict[str, str]:
     """The options that choose programs or images from outside of this checkout: name -> value. A file of hosts names programs."""
     values = options.model_dump(mode="json")
-    names = ["python", "base_image", "images_from", *(["nodes"] if (options.nodes or "").startswith("ssh:") else [])]
+    names = [
+        "python",
+        "base_image",
+        "images_from",
+        "catalog",
+        *(["nodes"] if (options.nodes or "").startswith("ssh:") else []),
+    ]
     return {name: str(values[name]) for name in names if values[name]}
 
 

@@ -68,6 +68,10 @@ class Options(Request):
         default=None,
         description="A folder of `runner images export`: an image that is not here is loaded from it. It is for --engine docker.",
     )
+    catalog: Path | None = Field(
+        default=None,
+        description="A folder of images to run instead of this checkout's, such as a ladder that `runner blame` made.",
+    )
     build: bool = Field(
         default=False,
         description="With --nodes: build on the nodes what they can neither load nor pull. One machine always does.",
@@ -79,7 +83,7 @@ class Options(Request):
         default=False, description="After each measurement, run a few steps under the framework's own profiler."
     )
 
-    @field_serializer("data", "python", "images_from", when_used="json")
+    @field_serializer("data", "python", "images_from", "catalog", when_used="json")
     def _absolute(self, path: Path | None) -> str | None:
         """A run may be resumed from another folder. A name that is no file here is the name of a program: it stays."""
         return None if path is None else str(path.absolute() if path.exists() else path)

@@ -107,6 +107,7 @@ READERS_OWN = {
 # These need an engine, a network, a registry or a kit's archive, or write files of the project: the file of their own tests.
 ELSEWHERE = {
     "agent": "tests/unit/runner/nodes/test_node_agent.py",
+    "blame": "tests/unit/runner/blame/test_ladder.py",
     "doctor": "tests/engine/test_doctor.py",
     "import": "tests/contract/test_kit.py",
     "images build": "tests/engine/test_build.py",

@@ -16,7 +16,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 # From the ground up: a wing imports from itself and from those before it.
 WINGS = (
-    "results", "catalog", "machine", "images", "engines", "plan", "admission", "run", "kit", "nodes", "verify", "doctor", "cli",
+    "results", "catalog", "machine", "images", "engines", "plan", "admission", "run", "blame", "kit", "nodes", "verify", "doctor", "cli",
 )  # fmt: skip
 # What every wing may import beside.
 GROUND = (

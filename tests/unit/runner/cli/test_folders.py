@@ -42,6 +42,8 @@ WORDS = {
     "share": "d1 --yes -o NEW --out OUT",
     "report": "--out OUT",
     "compare": "d1 d2 --out OUT",
+    # Both have one name: the other images of its framework differ in Python.
+    "blame": f"{IMAGE} {IMAGE} --workloads resnet50-features --out NEW",
     "history": "--out OUT",
     "rosetta": "cnn-cifar10 torch jax",
     "verify": f"--gpus none --engine venv --image {IMAGE} --workloads resnet50-features --out NEW",
