@@ -120,8 +120,8 @@ def _print_one(
     measured = [at for at, name in enumerate(names) if name in cells and not cells[name].unranked]
     for at, name in enumerate(names):
         if at not in measured:
-            why = cells[name].unranked if name in cells else "it is not in the run"
-            print(folded(f"{name} was not measured: {why}"))
+            unranked = cells[name].unranked if name in cells else "it is not in the run"
+            print(folded(f"{name} was not measured: {unranked}"))
     if measured[:1] + measured[-1:] != [0, len(names) - 1]:
         print("no step can be named without both ends")
         return

@@ -72,15 +72,16 @@ DEEPEST = {
 LIKE_IT = "gpt-bytes has the same layers"
 EVERYTHING = os.environ.get("DLBENCH_CURVES") == "all"
 
+CATALOG, FRAMEWORKS, WORKLOADS, ADAPTERS = load_catalog(), load_frameworks(), load_workloads(), adapters()
 CASES = [
     pytest.param(image.name, framework, mode, workload.name, id=f"{image.name}-{framework}-{mode}-{workload.name}")
-    for image in load_catalog().values()
+    for image in CATALOG.values()
     if image.accelerator == "cpu" and image.untested is None
     for framework in image.frameworks
-    for mode in load_frameworks()[framework].modes
-    if "cpu" not in load_frameworks()[framework].modes_except.get(mode, {})
-    for workload in load_workloads().values()
-    if (framework, workload.module) in adapters() and workload.computes is None  # else it is another's, checked there
+    for mode in FRAMEWORKS[framework].modes
+    if "cpu" not in FRAMEWORKS[framework].modes_except.get(mode, {})
+    for workload in WORKLOADS.values()
+    if (framework, workload.module) in ADAPTERS and workload.computes is None  # else it is another's, checked there
 ]
 
 
@@ -97,9 +98,9 @@ MIXED = [
     pytest.param(image, framework, precision, workload, id=f"{image}-{framework}-{precision}-{workload}")
     for image, framework, mode, workload in (case.values for case in CASES)
     if mode == "default"
-    for precision, unable in load_frameworks()[str(framework)].amp.items()
-    if precision in load_workloads()[str(workload)].precisions
-    and precision.removeprefix("amp-") in load_catalog()[str(image)].precisions
+    for precision, unable in FRAMEWORKS[str(framework)].amp.items()
+    if precision in WORKLOADS[str(workload)].precisions
+    and precision.removeprefix("amp-") in CATALOG[str(image)].precisions
     and not {"cpu", workload} & set(unable)
 ]
 
@@ -151,7 +152,7 @@ def checked(
     image_name: str, workload: str, options: list[str], tmp_path: Path, bench: Sequence[str] = ("-m", "bench")
 ) -> dict[str, Any]:
     """The verdict of `bench check` in an image's environment, which must be that all is well."""
-    image = load_catalog()[image_name]
+    image = CATALOG[image_name]
     engine = VenvEngine()
     if reason := engine.unfit(image):
         pytest.skip(f"no environment for {image_name}: {reason}")
@@ -166,18 +167,18 @@ def checked(
     assert ended.stdout.count("\n") == 1, f"the adapter printed into the stream, or died: {ended.stderr[-2000:]}"
     verdict: dict[str, Any] = json.loads(ended.stdout)
     assert verdict["failed"] == []
-    least = LEAST_COMPARED[load_workloads()[workload].task]
-    if load_workloads()[workload].task == "train":
+    least = LEAST_COMPARED[WORKLOADS[workload].task]
+    if WORKLOADS[workload].task == "train":
         # A small network has fewer: a gradient and a value for each parameter, logits, loss and prediction.
         least = min(least, 2 * len(contract.specification(workload).PARAMETERS) + 3)
     assert verdict["compared"] >= least
     assert ended.returncode == 0
     framework = options[options.index("--framework") + 1]
-    if load_workloads()[workload].task == "train":
+    if WORKLOADS[workload].task == "train":
         # Of a weight decay the last proof is one step.
         specified = contract.specification(workload)
         steps = 1 if specified.WEIGHT_DECAY is not None else len(specified.PARITY_RATES)
-        assert verdict["updates"] == (None if workload in load_frameworks()[framework].uncounted else steps)
+        assert verdict["updates"] == (None if workload in FRAMEWORKS[framework].uncounted else steps)
     files = loaded(tmp_path)
     assert "parity.py" in files
     assert any(name.startswith("frameworks/") for name in files)

@@ -6,6 +6,7 @@ Every import counts, those inside functions and those for types alike.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,12 @@ def imports_of(name: str, path: Path, known: dict[str, Path]) -> Iterator[Import
 
 
 KNOWN = sources()
-IMPORTS = [found for name, path in KNOWN.items() for found in imports_of(name, path, KNOWN)]
+
+
+@functools.cache
+def imports() -> list[Import]:
+    """All of them: read by the tests of this file, and not by each process that collects the tests."""
+    return [found for name, path in KNOWN.items() for found in imports_of(name, path, KNOWN)]
 
 
 def inside(module: str, *packages: str) -> bool:
@@ -88,7 +94,7 @@ def wing_of(module: str) -> int | None:
 
 
 def upward() -> Iterator[Import]:
-    for found in IMPORTS:
+    for found in imports():
         below, above = wing_of(found.importer), wing_of(found.imported)
         if not found.imported.startswith("runner.") or found.importer in ("runner.__main__",):
             continue
@@ -116,7 +122,7 @@ def test_the_reports_stand_on_the_results_and_in_three_halls() -> None:
         "bench",
     )
     wrong = []
-    for found in (found for found in IMPORTS if inside(found.importer, "reports")):
+    for found in (found for found in imports() if inside(found.importer, "reports")):
         if not inside(found.imported, "runner", "reports", "bench") or found.imported in ("reports", "bench"):
             continue
         halls = [hall for hall in HALLS if inside(found.importer, hall)]
@@ -135,32 +141,32 @@ def test_the_reports_print_nothing() -> None:
 
 
 def test_only_the_command_and_verify_import_the_reports() -> None:
-    users = [found for found in IMPORTS if inside(found.importer, "runner") and inside(found.imported, "reports")]
+    users = [found for found in imports() if inside(found.importer, "runner") and inside(found.imported, "reports")]
     assert users
     assert [str(found) for found in users if not inside(found.importer, "runner.cli", "runner.verify")] == []
 
 
 def test_the_bench_imports_nothing_of_the_host_and_the_host_only_the_border() -> None:
     of_host = [
-        found for found in IMPORTS if inside(found.importer, "bench") and inside(found.imported, "runner", "reports")
+        found for found in imports() if inside(found.importer, "bench") and inside(found.imported, "runner", "reports")
     ]
     assert [str(found) for found in of_host] == []
     of_bench = [
-        found for found in IMPORTS if inside(found.importer, "runner", "reports") and inside(found.imported, "bench")
+        found for found in imports() if inside(found.importer, "runner", "reports") and inside(found.imported, "bench")
     ]
     assert of_bench
     assert [str(found) for found in of_bench if not inside(found.imported, *BORDER)] == []
 
 
 def test_a_framework_is_imported_in_its_own_folder_only() -> None:
-    users = [found for found in IMPORTS if found.imported.split(".")[0] in FRAMEWORKS]
+    users = [found for found in imports() if found.imported.split(".")[0] in FRAMEWORKS]
     assert len(users) > 100
     assert [str(found) for found in users if not inside(found.importer, "bench.frameworks")] == []
 
 
 def test_there_is_no_circle_of_files() -> None:
     edges: dict[str, dict[str, Import]] = {}
-    for found in IMPORTS:
+    for found in imports():
         if found.imported in KNOWN and found.imported != found.importer:
             edges.setdefault(found.importer, {})[found.imported] = found
     done: set[str] = set()
