@@ -21,6 +21,7 @@ from runner.engines.docker.engine import DockerEngine
 from runner.images import builder
 from runner.images import recipe as recipes
 from runner.images.docker_client import list_images
+from tests.fixtures.weekly import only_with
 from tests.stand_ins import package_index
 
 from .conftest import CPU_IMAGES
@@ -192,6 +193,7 @@ def test_the_engine_is_asked_once_which_images_are_current(engine: DockerEngine,
     assert len(asked) == 1, asked
 
 
+@only_with("DLBENCH_CURVES", "a base that a registry pins is tested with each change")
 def test_a_base_image_made_anew_under_its_name_is_another_base(client: Any, base_image: str, scratch: Image) -> None:
     client.images.get(base_image).tag("dlbench/scratch-base", "test")
     try:

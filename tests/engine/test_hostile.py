@@ -14,13 +14,14 @@ from runner import trees
 from runner.results import store
 from tests.engine.hostile_runs import Site
 from tests.fixtures.hostile import ATTACK, DISK, INNOCENT, KINDS
+from tests.fixtures.weekly import only_with
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone, pytest.mark.keyed, pytest.mark.timeout(1800)]
 
 # All kinds take twenty minutes: usually every fifth is run, and each of them with the variable.
 EACH = 1 if os.environ.get("DLBENCH_FAULTS") == "all" else 5
 
-ENGINES = ("venv", "docker")
+ONE_ENGINE = only_with("DLBENCH_FAULTS", "of each kind one engine is tested with each change")
 # The limit of cells that hang, beside innocent ones, and that of the others, of which a busy machine makes none hang.
 HANG_SECONDS, SECONDS = 8, 90
 
@@ -92,8 +93,15 @@ def hold_against(request: pytest.FixtureRequest, where: str, kinds: dict[str, st
     assert site.left() == []
 
 
-@pytest.mark.parametrize("hangs", [False, True], ids=["ends", "hangs"])
-@pytest.mark.parametrize("where", ENGINES)
+@pytest.mark.parametrize(
+    ("where", "hangs"),
+    [
+        pytest.param("venv", False, marks=ONE_ENGINE, id="venv-ends"),
+        pytest.param("docker", False, id="docker-ends"),
+        pytest.param("venv", True, id="venv-hangs"),
+        pytest.param("docker", True, marks=ONE_ENGINE, id="docker-hangs"),
+    ],
+)
 def test_every_hostile_cell_ends_only_itself(
     request: pytest.FixtureRequest, where: str, hangs: bool, tmp_path: Path
 ) -> None:
@@ -106,7 +114,7 @@ def test_every_hostile_cell_ends_only_itself(
         trees.remove(tmp_path / "xdg")
 
 
-@pytest.mark.parametrize("where", ENGINES)
+@pytest.mark.parametrize("where", [pytest.param("venv", marks=ONE_ENGINE), "docker"])
 def test_a_cell_that_fills_the_disk_fails_for_it_and_the_next_ones_are_measured(
     request: pytest.FixtureRequest, where: str, small_disk: Path
 ) -> None:

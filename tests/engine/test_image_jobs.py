@@ -18,6 +18,7 @@ import pytest
 
 from runner.paths import PROJECT
 from tests.fixtures.registry import PASSWORD, USER, serve
+from tests.fixtures.weekly import only_with
 from tests.fixtures.workflows import Job, read
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -131,6 +132,7 @@ def planned(job: Job) -> list[str]:
     return [row["image"] for row in json.loads(job.values["steps.matrix.outputs.matrix"])["include"]]
 
 
+@only_with("DLBENCH_FAULTS", "another job that ends red is tested with each change")
 def test_a_refused_push_is_red_and_what_it_should_have_pushed_is_planned_and_published_by_a_later_run(
     machine: Callable[..., Job], checkout: Path, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from tests.stand_ins.fleet import FakeGpu, Fleet
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(7200)]
 
 # How many signals: in every run of the tests, and with the variable.
-WAYS = {"venv": (6, 70), "docker": (6, 65), "nodes": (6, 65)}
+WAYS = {"venv": (4, 70), "docker": (4, 65), "nodes": (4, 65)}
 LONG = os.environ.get("DLBENCH_FAULTS") == "all"
 SEED = 35
 REPEATS, IMAGES = 2, ("a", "b", "c", "d")

@@ -18,6 +18,7 @@ from runner.images import builder
 from runner.images import recipe as recipes
 from runner.images.transfer import registry as shelf
 from tests.fixtures.registry import serve
+from tests.fixtures.weekly import only_with
 from tests.stand_ins import package_index
 from tests.stand_ins.package_index import Release
 
@@ -129,6 +130,7 @@ def test_images_share_the_layers_that_their_locks_agree_on_and_each_wheel_is_fet
     assert fetched == []
 
 
+@only_with("DLBENCH_CURVES", "two images that share a layer are built")
 def test_a_layer_has_the_same_digest_on_other_layers_of_wheels(client: Any, base_image: str, locked: Make) -> None:
     first, second = locked("scratch", *FIRST), locked("scratch-jax", CUDNN, OTHER)
     one, other = (layers(client, builder.build(image, client=client)) for image in (first, second))
@@ -137,6 +139,7 @@ def test_a_layer_has_the_same_digest_on_other_layers_of_wheels(client: Any, base
     assert one[common + 1] == other[common]
 
 
+@only_with("DLBENCH_CURVES", "two images that share a layer are built")
 def test_a_layer_is_the_same_image_whichever_index_its_wheels_came_from(
     client: Any, base_image: str, locked: Make, fetched: list[str]
 ) -> None:
@@ -178,6 +181,7 @@ def stored(registry: str, image: Image) -> list[str]:
         return [layer["digest"] for layer in json.load(answer)["layers"]]
 
 
+@only_with("DLBENCH_CURVES", "an image goes to a registry in another test")
 def test_a_shared_layer_goes_to_a_registry_once_and_serves_the_build_of_another_image_from_there(
     client: Any, base_image: str, locked: Make, registry: str, fetched: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

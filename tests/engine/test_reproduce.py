@@ -14,6 +14,7 @@ from runner.catalog.images import Image
 from runner.images import builder
 from runner.images import recipe as recipes
 from runner.images.docker_client import find_image
+from tests.fixtures.weekly import only_with
 from tests.stand_ins.fleet import HERE, compiler
 
 from .test_build import project, scratch
@@ -53,7 +54,14 @@ def day(client: Any, image: str) -> bytes:
     return bytes(client.containers.run(image, entrypoint=["date", "+%F"], environment=environment, remove=True))
 
 
-@pytest.mark.parametrize("debian", [{}, {"ed": "ed"}], ids=["without packages of Debian", "with one"])
+@pytest.mark.parametrize(
+    "debian",
+    [
+        pytest.param({}, marks=only_with("DLBENCH_CURVES", "with a package of Debian it has a layer more")),
+        {"ed": "ed"},
+    ],
+    ids=["without packages of Debian", "with one"],
+)
 def test_a_build_on_another_day_without_earlier_layers_has_the_same_digest(
     client: Any, scratch: Image, movable_clock: str, monkeypatch: pytest.MonkeyPatch, debian: dict[str, str]
 ) -> None:
@@ -98,6 +106,9 @@ def test_an_image_says_the_day_of_its_lock_and_nothing_of_its_build(
     assert sum(step["Size"] > 0 for step in built.history()) == len(built.attrs["RootFS"]["Layers"])
 
 
+@only_with(
+    "DLBENCH_CURVES", "that images share these layers, and that builds of two days are the same, is tested apart"
+)
 def test_images_share_the_layers_of_nvidia_s_wheels_that_were_built_on_two_days(
     client: Any, locked: Make, movable_clock: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
