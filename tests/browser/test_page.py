@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import Browser
+from tests.fixtures.weekly import only_with
 
 pytestmark = pytest.mark.browser
 
@@ -33,10 +34,17 @@ def assert_quiet_and_fitting(browser: Browser, page: Path, width: int) -> None:
 
 # Each page at each width in each theme. The larger pages take axe its time: the quick tests have one form of each.
 QUICK = {"rich_page": (1600, "light"), "nodes_page": (390, "dark")}
-FORMS = [
-    pytest.param(*form, marks=[pytest.mark.slow] * (form[1:] != QUICK.get(form[0], form[1:])))
-    for form in product(WORDS, (390, 1600), ("light", "dark"))
-]
+IN_FULL = only_with("DLBENCH_CURVES", "of the large pages the other width in the other theme is tested")
+
+
+def marks_of(name: str, width: int, theme: str) -> list[pytest.MarkDecorator]:
+    """A form that differs from the quick one in width and theme is slow; in one of them, it is for the run in full."""
+    quick_width, quick_theme = QUICK.get(name, (width, theme))
+    differs = (width != quick_width) + (theme != quick_theme)
+    return [[], [pytest.mark.slow, IN_FULL], [pytest.mark.slow]][differs]
+
+
+FORMS = [pytest.param(*form, marks=marks_of(*form)) for form in product(WORDS, (390, 1600), ("light", "dark"))]
 
 
 @pytest.mark.parametrize(("name", "width", "theme"), FORMS)

@@ -4,7 +4,6 @@ A check (test_every_framework.py) never trains on the workload's own batch, whic
 tinygrad's captured step takes one shape, so it is always measured here.
 """
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from runner.catalog.images import PROJECT, load_catalog
 from runner.catalog.workloads import adapters
 from runner.results import store
 from tests.fixtures.cpus import take_own_cpus
+from tests.fixtures.weekly import only_with
 
 IMAGES = {
     image.name: image for image in load_catalog().values() if image.accelerator == "cpu" and image.untested is None
@@ -25,11 +25,10 @@ QUICKEST = ("mlp-mnist", "cnn-cifar10", "resnet50-features")
 pytestmark = pytest.mark.slow
 
 
+@only_with("DLBENCH_CURVES", "a cell takes half a minute; a matrix of three frameworks is measured with each change")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("image", IMAGES)
 def test_a_quick_cell_of_each_framework_ends_well(image: str, tmp_path: Path) -> None:
-    if image != "tinygrad-0.14.0-cpu" and os.environ.get("DLBENCH_CURVES") != "all":
-        pytest.skip("a cell takes half a minute, and its parts are checked elsewhere; DLBENCH_CURVES=all measures it")
     frameworks = IMAGES[image].frameworks
     able = {w: [name for name in frameworks if (name, w.replace("-", "_")) in adapters()] for w in QUICKEST}
     workload = next(w for w in QUICKEST if able[w])
