@@ -71,7 +71,7 @@ class WithDropouts(Cnn):
 
 @cnn.mistake("dropout")
 class NoDropout(WithDropouts):
-    """The network is never told that it is trained."""
+    """The network is never in training mode."""
 
     def dropped(self, h, rate):
         return h

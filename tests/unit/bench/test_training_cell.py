@@ -126,7 +126,7 @@ def test_the_check_takes_a_step_of_its_own_only_where_the_numbers_before_the_las
     cell.stored, cell.not_compared = None, "nothing is trained here"
     monkeypatch.setattr(proof, "computes", lambda *things: [])
     adapter = Brightness()
-    monkeypatch.setattr(cell, "took", lambda adapter: [])
+    monkeypatch.setattr(cell, "took", lambda adapter, now: [])
     cell.fill(adapter, None, np.random.RandomState(1))
     for at in range(3):
         cell.keep(adapter, SimpleNamespace(taken=at), 1 if known and at == 2 else 9)
