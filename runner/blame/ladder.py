@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import re
 import shutil
+import tempfile
+import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -14,19 +17,23 @@ from pathlib import Path
 from runner import trees
 from runner.blame import pins
 from runner.blame.pins import PinnedImage, pinned_image
-from runner.catalog.images import BASES, CatalogError, Image, load_catalog, read_pins
+from runner.catalog.images import BASES, CatalogError, Image, load_catalog, load_image, read_pins
 from runner.errors import UserError, naming
 from runner.images import lock_facts, locking
 from runner.paths import cache_folder
 
 # No pin holds these: where two images differ in one, no image can be made between them.
 _SAME = ("python", "accelerator", "cuda_from", "base", "base_digest", "source_builds", "debian", "julia", "extra_index")
+# How a ladder is made: another number where the same two images would give other images between them.
+_FORM = b"2\n"
+# The file of a ladder that has the names of its images in order, and the digest of all other files.
+_CONTENTS = "ladder.json"
 # The files of an image's folder that a ladder writes; the others are copied.
 _WRITTEN = ("image.toml", "requirements.in", "requirements.lock", "requirements.seal")
 
 
 class LadderError(UserError):
-    """Two images without any image between them; the message says why."""
+    """Two images between which no pin changes alone; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ def named_image(word: str) -> Image:
     """The image of the catalog with this name, or the one whose folder this is. Raises CatalogError."""
     folder = Path(word)
     if (folder / "image.toml").is_file():
-        return load_catalog(folder.absolute().parent)[folder.absolute().name]
+        return load_image(folder)
     catalog = load_catalog()
     if word not in catalog:
         raise CatalogError(
@@ -55,45 +62,68 @@ def make(first: Image, second: Image, say: Callable[[str], None]) -> Ladder:
     """The ladder between two images, in the user's cache: made unless it is there. Raises LadderError, LockError."""
     if why := _no_ladder(first, second):
         raise LadderError(f"no image can be made between {first.name} and {second.name}: {why}")
-    digest = hashlib.sha256("".join(_text(image) for image in (first, second)).encode()).hexdigest()[:12]
-    folder = cache_folder() / "ladders" / f"{first.name}..{second.name}-{digest}"
-    if not folder.is_dir():
-        aside = folder.with_name(f"{folder.name}.part")
-        trees.remove(aside)
-        aside.mkdir(parents=True)
-        _write(pinned_image(first), pinned_image(second), aside, say)
-        aside.replace(folder)
+    sides = pinned_image(first), pinned_image(second)
+    folder = cache_folder() / "ladders" / f"{first.name:.60}..{second.name:.60}-{_digest_of_ends(first, second)}"
+    if not _is_whole(folder):
+        trees.remove(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Of two that make it at once, the later one's stays.
+        aside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
+        try:
+            names = _write(*sides, aside, say)
+            load_catalog(aside)
+            (aside / _CONTENTS).write_text(json.dumps({"images": names, "digest": _digest_of_files(aside)}))
+            trees.remove(folder)
+            aside.replace(folder)
+        finally:
+            trees.remove(aside)
     catalog = load_catalog(folder)
-    between = sorted((name for name in catalog if name not in (first.name, second.name)), key=_number)
-    images = tuple(catalog[name] for name in (first.name, *between, second.name))
-    sides = [pinned_image(image) for image in images]
-    return Ladder(folder, images, tuple(pins.title(*pair) for pair in itertools.pairwise(sides)))
+    images = tuple(catalog[name] for name in json.loads((folder / _CONTENTS).read_text())["images"])
+    steps = [pinned_image(image) for image in images]
+    return Ladder(folder, images, tuple(pins.title(*pair) for pair in itertools.pairwise(steps)))
 
 
-def _text(image: Image) -> str:
-    """All that a ladder is made of."""
-    names = (*_WRITTEN[:3], *(path.name for path in image.locks))
-    return "\n".join([image.name, *((image.folder / name).read_text(encoding="utf-8") for name in names)])
+def _digest_of_ends(first: Image, second: Image) -> str:
+    """The digest of all that a ladder is made of."""
+    whole = hashlib.sha256(_FORM)
+    for image in (first, second):
+        whole.update(f"{image.name} {image.base_digest}\n".encode())
+        whole.update(_digest_of_files(image.folder).encode())
+    return whole.hexdigest()[:12]
 
 
-def _number(name: str) -> int:
-    return int(name.rpartition("-")[2])
+def _digest_of_files(folder: Path) -> str:
+    """sha256 over the names and contents of a folder's files but _CONTENTS, and of those of its folders."""
+    whole = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _CONTENTS):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        whole.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+    return whole.hexdigest()
+
+
+def _is_whole(folder: Path) -> bool:
+    """True if a ladder is there as it was made."""
+    try:
+        contents = json.loads((folder / _CONTENTS).read_text())
+        return bool(contents["digest"] == _digest_of_files(folder))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _no_ladder(first: Image, second: Image) -> str | None:
     """Why two images have none between them: a clause, with what to do."""
     if first.name == second.name:
-        return "both have one name; name two images, or rename a folder"
+        return "they have one name; name two images, or rename a folder"
     if not set(first.frameworks) & set(second.frameworks):
         return f"one serves {', '.join(first.frameworks)} and the other {', '.join(second.frameworks)}; name two images of one framework"
     for field in _SAME:
         sides = getattr(first, field), getattr(second, field)
         if sides[0] != sides[1]:
             one, other = sides
-            return f"image.toml: {field}: one has {one}, the other {other}; no pin holds that, so compare them by `runner compare`"
+            return f"image.toml: {field}: one has {one}, the other {other}; no pin holds that, so measure both with `runner matrix`"
     files = [{path.name: path.read_bytes() for path in _others(image)} for image in (first, second)]
     if differing := sorted(name for name in files[0] | files[1] if files[0].get(name) != files[1].get(name)):
-        return f"their {differing[0]} differs; no pin holds that, so compare them by `runner compare`"
+        return f"their {differing[0]} differs; no pin holds that, so measure both with `runner matrix`"
     return None
 
 
@@ -101,29 +131,35 @@ def _others(image: Image) -> list[Path]:
     return [path for path in image.folder.iterdir() if path.is_file() and path.name not in _WRITTEN]
 
 
-def _write(first: PinnedImage, second: PinnedImage, folder: Path, say: Callable[[str], None]) -> None:
-    """Write all images of a ladder into a folder. Raises LadderError, LockError."""
+def _write(first: PinnedImage, second: PinnedImage, folder: Path, say: Callable[[str], None]) -> list[str]:
+    """Write all images of a ladder into a folder; their names in order. Raises LadderError, LockError."""
     names = pins.parts(first, second)
-    say(f"the two locks differ in {sum(map(len, names))} packages; resolving the images between them")
+    if not names:
+        raise LadderError(f"the locks of {first.image.name} and {second.image.name} hold the same packages")
+    say(f"packages in which the two locks differ: {sum(map(len, names))}; resolving the images between them")
     scratch = folder / "resolving"
     scratch.mkdir()
     resolves = _resolver(first, second, scratch)
     found = pins.steps(first, second, resolves)
     trees.remove(scratch)
-    if len(found) < 2:
-        every = ", ".join(sorted(found[0])[:10]) if found else "nothing"
-        raise LadderError(
-            f"no image can be made between {first.image.name} and {second.image.name}: they differ in {every}, which can "
-            "only be changed at once; `runner matrix` and `runner compare` compare the two"
-        )
     bases = first.image.folder.parent / BASES
     if bases.is_file():
         shutil.copyfile(bases, folder / BASES)
     for side in (first, second):
         _copy(side.image, folder / side.image.name)
         _rewrite(folder / side.image.name / "image.toml", ("cpu_twin",), {})
-    for number in range(1, len(found)):
-        _write_between(first, second, frozenset().union(*found[:number]), folder, number)
+    between = [f"{_stem(first.image.name, second.image.name)}{number}" for number in range(1, len(found))]
+    for number, name in enumerate(between, start=1):
+        _write_between(first, second, frozenset().union(*found[:number]), folder / name)
+    return [first.image.name, *between, second.image.name]
+
+
+def _stem(first: str, second: str) -> str:
+    """The begin of the names of the images between two: those of no other ladder's end, which may be of a ladder itself."""
+    stem = f"{first}-step-"
+    while second.startswith(stem):
+        stem += "step-"
+    return stem
 
 
 def _resolver(first: PinnedImage, second: PinnedImage, scratch: Path) -> pins.Resolves:
@@ -142,7 +178,7 @@ def _resolver(first: PinnedImage, second: PinnedImage, scratch: Path) -> pins.Re
     def resolves(changed: pins.Step) -> bool:
         try:
             return resolved(changed)
-        except locking.LockError:
+        except locking.UnresolvableError:
             return False
 
     for side, changed in ((first, frozenset[str]()), (second, frozenset({*first.pins, *second.pins}))):
@@ -155,14 +191,12 @@ def _resolver(first: PinnedImage, second: PinnedImage, scratch: Path) -> pins.Re
     return resolves
 
 
-def _write_between(first: PinnedImage, second: PinnedImage, changed: pins.Step, folder: Path, number: int) -> None:
+def _write_between(first: PinnedImage, second: PinnedImage, changed: pins.Step, target: Path) -> None:
     """Write an image between the two: the packages of `changed` are the second's."""
     sides = pins.mixed(first, second, changed)
     # image.toml is that of the side whose framework it has.
-    framework = [name for name, side in sides.items() if pins.part_of(name, side) == "framework"]
-    own = sides[framework[0]] if framework else second
-    name = f"{first.image.name}-step-{number}"
-    target = folder / name
+    framework = pins.framework_of(first, second)
+    own = second if framework and framework <= changed else first
     _copy(own.image, target)
     # Packages built from source archives are pinned in a file of their own, which is copied.
     built = {pin.name for path in own.image.locks[1:] for pin in read_pins(path)}
@@ -173,18 +207,18 @@ def _write_between(first: PinnedImage, second: PinnedImage, changed: pins.Step, 
         for each, side in sorted(sides.items())
         if each not in built
     )
+    words = f"Made by `runner blame`: {target.name}, from {first.image.name} to {second.image.name}."
     texts = {
         "requirements.in": "".join(f"{side.line(each)}\n" for each, side in sorted(sides.items())),
-        "requirements.lock": f"# Made by `runner blame {first.image.name} {second.image.name}`: step {number}.\n{lock}",
+        "requirements.lock": f"# {words}\n{lock}",
     }
     for file, text in texts.items():
         with naming(target / file):
             (target / file).write_text(text, encoding="utf-8")
-    image = own.image.model_copy(update={"folder": target, "name": name})
+    image = own.image.model_copy(update={"folder": target, "name": target.name})
     day = max(first.image.locked, second.image.locked)
     facts = lock_facts.locked_facts(image, {each: side.pins[each].version for each, side in sides.items()}, day)
     size = max(first.image.download_gb, second.image.download_gb)
-    words = f"Step {number} from {first.image.name} to {second.image.name}."
     _rewrite(target / "image.toml", ("cpu_twin", "published"), {**facts, "download_gb": size, "notes": words})
     wheels = lock_facts.wheel_bytes(first.image) | lock_facts.wheel_bytes(second.image)
     held = {f"{each}=={side.pins[each].version}" for each, side in sides.items()}
@@ -201,6 +235,13 @@ def _copy(image: Image, target: Path) -> None:
 
 def _rewrite(toml: Path, without: Collection[str], fields: Mapping[str, str | float | date]) -> None:
     """Write other values of these fields of an image.toml, and leave others out."""
-    text = re.sub(rf"^({'|'.join(without)})[ \t]*=.*\n", "", toml.read_text(encoding="utf-8"), flags=re.M)
+    text = re.sub(rf"^({'|'.join(without)})[ \t]*=.*(\n|\Z)", "", toml.read_text(encoding="utf-8"), flags=re.M)
+    text = lock_facts.with_fields(text, fields)
+    try:
+        written = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise LadderError(f"image.toml of {toml.parent.name}: {error}; write each of its fields on one line") from None
+    if left := [name for name in without if name in written]:
+        raise LadderError(f"image.toml of {toml.parent.name}: {left[0]}: write it on one line of its own")
     with naming(toml):
-        toml.write_text(lock_facts.with_fields(text, fields), encoding="utf-8")
+        toml.write_text(text, encoding="utf-8")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from runner.catalog.images import Image, Pin, read_pins
+from runner.catalog.images import CatalogError, Image, Pin, read_pins
 from runner.images import lock_facts
 
 # A ladder has at most so many steps where neighbouring packages may be changed together: to halve it again and again instead would
@@ -41,7 +41,12 @@ class PinnedImage:
 def pinned_image(image: Image) -> PinnedImage:
     """An image with its pins. Raises CatalogError."""
     extras: dict[str, str] = {}
-    for line in (image.folder / "requirements.in").read_text(encoding="utf-8").splitlines():
+    path = image.folder / "requirements.in"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CatalogError(f"{path}: not UTF-8: {error}; fix that byte") from None
+    for line in text.splitlines():
         try:
             asked = Requirement(re.split(r"(?:^|\s)#", line)[0])
         except InvalidRequirement:
@@ -73,9 +78,17 @@ def parts(first: PinnedImage, second: PinnedImage) -> list[Step]:
     for name in sorted({*first.pins, *second.pins}):
         sides = [side for side in (first, second) if name in side.pins]
         if len({side.line(name) for side in sides}) == 2 or len(sides) == 1:
-            of = {part_of(name, side) for side in sides}
-            found.setdefault("framework" if "framework" in of else of.pop(), set()).add(name)
+            # Another package may happen to have the framework's version on one side.
+            of = sorted({part_of(name, side) for side in sides} - {"framework"}) or ["framework"]
+            found.setdefault(of[0], set()).add(name)
     return [frozenset(names) for names in found.values() if names]
+
+
+def framework_of(first: PinnedImage, second: PinnedImage) -> Step:
+    """The packages of the framework in which two images differ."""
+    names = frozenset[str]().union(*parts(first, second))
+    sides = [(name, [side for side in (first, second) if name in side.pins]) for name in names]
+    return frozenset(name for name, of in sides if {part_of(name, side) for side in of} == {"framework"})
 
 
 def steps(first: PinnedImage, second: PinnedImage, resolves: Resolves) -> list[Step]:

@@ -291,7 +291,11 @@ def requirements_digest(path: Path) -> str:
 
 def read_pins(path: Path) -> list[Pin]:
     """A lock's requirements, in its order. Raises CatalogError for a line that is not a pin with a sha256."""
-    text = re.sub(r"\\\n", " ", path.read_text(encoding="utf-8"))
+    again = f"make the lock again with `runner images lock {path.parent.name}`"
+    try:
+        text = re.sub(r"\\\n", " ", path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise CatalogError(f"{path}: not UTF-8: {error}; {again}") from None
     pins: list[Pin] = []
     for line in text.splitlines():
         line = line.strip()
@@ -299,10 +303,7 @@ def read_pins(path: Path) -> list[Pin]:
             continue
         match = _REQUIREMENT.match(line)
         if not match:
-            raise CatalogError(
-                f"{path}: {line[:60]!r} is not `name==version --hash=sha256:…`; make the lock again with "
-                f"`runner images lock {path.parent.name}`"
-            )
+            raise CatalogError(f"{path}: {line[:60]!r} is not `name==version --hash=sha256:…`; {again}")
         hashes = frozenset(word.removeprefix("--hash=sha256:") for word in match["hashes"].split())
         pins.append(Pin(canonicalize_name(match["name"]), match["version"], hashes))
     if not pins:
@@ -310,6 +311,12 @@ def read_pins(path: Path) -> list[Pin]:
             f"{path}: it holds no requirement; make the lock again with `runner images lock {path.parent.name}`"
         )
     return pins
+
+
+def load_image(folder: Path) -> Image:
+    """One image, whatever lies beside its folder. Raises CatalogError."""
+    folder = folder.resolve()
+    return _load_image(folder, tuple(rules.framework_names()), True, read_bases(folder.parent))
 
 
 def _load_image(folder: Path, frameworks: Sequence[str], locks: bool, bases: Mapping[str, str]) -> Image:

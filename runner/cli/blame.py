@@ -16,7 +16,9 @@ from reports.data.tables import ANSWER, load
 from reports.wording import between, framework_name, number, percent
 from runner.blame.judgement import LadderJudgement, judge
 from runner.blame.ladder import Ladder, make, named_image
-from runner.cli.matrix import measure
+from runner.catalog.names import unknown_name
+from runner.catalog.workloads import load_workloads
+from runner.cli.matrix import code_of, measure, refuse_others
 from runner.cli.shared import Margin, note, renewed, takes_options
 from runner.errors import NothingBegunError, UserError
 from runner.results.store import RunStore
@@ -41,7 +43,7 @@ _HEADS = ("step", "changes", "times as long as before", "95 % interval", "verdic
 def blame(
     options: Options,
     first: Annotated[str, typer.Argument(metavar="IMAGE", help="An image of the catalog, or an image's folder.")],
-    second: Annotated[str, typer.Argument(metavar="IMAGE", help="Another of the same framework, Python and base.")],
+    second: Annotated[str, typer.Argument(metavar="OTHER", help="Another of the same framework, Python and base.")],
     resume: Annotated[
         str | None,
         typer.Option(metavar="RUN", help="Go on with a run of the same two images, or judge it again."),
@@ -59,11 +61,17 @@ def blame(
     """
     if not options.workloads:
         raise UserError("--workloads: name what became slower or faster, e.g. --workloads mlp-mnist")
-    ladder = make(named_image(first), named_image(second), note)
+    if why := unknown_name("--workloads", options.workloads, sorted(load_workloads())):
+        raise UserError(why)
+    ends = named_image(first), named_image(second)
+    common = tuple(name for name in ends[0].frameworks if name in ends[1].frameworks)
+    if common and (other := [name for name in options.frameworks if name not in common]):
+        raise UserError(f"--frameworks: both images serve {', '.join(common)}, and not {other[0]}")
+    ladder = make(*ends, note)
     for number_, step in enumerate(ladder.steps, start=1):
         note(folded(f"step {number_}  {step}", to_stderr=True))
     note(f"images {ladder.folder}")
-    asked = _asked(options, ladder)
+    asked = _asked(options, ladder, common)
     try:
         if resume is None:
             if dry_run:
@@ -73,25 +81,25 @@ def blame(
             prospect, run = begin.resume(resume, asked)
             if prospect.options.catalog != ladder.folder:
                 raise UserError(f"--resume {resume}: it is no run of these two images; start a new one")
+            refuse_others(asked, prospect.options, _asked(Options(repeats=REPEATS), ladder, common))
             if dry_run:
                 return print_plan(prospect, as_json=False, left=prospect.jobs_left(run))
     except KeyboardInterrupt:
         raise NothingBegunError("interrupted before a cell was started") from None
-    code = measure(prospect, run, resume is not None) if prospect.jobs_left(run) else 0
+    code = measure(prospect, run, resume is not None) if prospect.jobs_left(run) else code_of(run)
+    if prospect.jobs_left(run):
+        note(f"the same command with --resume {run.folder.name} measures what is left and judges it")
     answers = _print(run, ladder, margin / 100)
     raise typer.Exit(code or (OPEN if not answers or any(each.answer == "open" for each in answers) else 0))
 
 
-def _asked(options: Options, ladder: Ladder) -> Options:
+def _asked(options: Options, ladder: Ladder, common: tuple[str, ...]) -> Options:
     """The options of a run over a ladder: of its images, and of the frameworks that both ends serve."""
-    common = [name for name in ladder.images[0].frameworks if name in ladder.images[-1].frameworks]
-    if other := [name for name in options.frameworks if name not in common]:
-        raise UserError(f"--frameworks: both images serve {', '.join(common)}, and not {other[0]}")
     return options.model_copy(
         update={
             "catalog": ladder.folder,
             "images": tuple(image.name for image in ladder.images),
-            "frameworks": options.frameworks or tuple(common),
+            "frameworks": options.frameworks or common,
             "modes": options.modes if "modes" in options.model_fields_set else ("default",),
         }
     )

@@ -62,7 +62,7 @@ def matrix(
                 return begin.refuse_nothing(prospect)
             if resume is not None:
                 prospect, run = begin.resume(resume, options, look)
-                _refuse_others(options, prospect.options)
+                refuse_others(options, prospect.options, Options())
             else:
                 prospect, run = begin.start(options, sys.argv, minutes, look)
         except KeyboardInterrupt:
@@ -148,9 +148,13 @@ def _execute_on_nodes(
     return driver.execute(prospect, run, write, resumed, answer)
 
 
-def _refuse_others(given: Options, original: Options) -> None:
-    """Raises UserError for options beside --resume that are not those of the run: it goes on with its own."""
-    usual = Options(out=given.out, base_image=os.environ.get("DLBENCH_BASE_IMAGE")).model_dump(mode="json")
+def refuse_others(given: Options, original: Options, without: Options) -> None:
+    """Raises UserError for options beside --resume that are not those of the run: it goes on with its own.
+
+    without: the options of the command where none is given.
+    """
+    place = {"out": given.out, "base_image": os.environ.get("DLBENCH_BASE_IMAGE")}
+    usual = without.model_copy(update=place).model_dump(mode="json")
     own = original.model_dump(mode="json")
     options = given.model_dump(mode="json").items()
     other = [flag_of(name) for name, value in options if value not in (usual[name], own[name])]
@@ -175,7 +179,14 @@ def _say_complete(run: RunStore, as_json: bool) -> None:
         print_document(summary.document(run))
     note(f"{run.run_id} is complete: nothing is left to run, and nothing was changed")
     note(f"report   {report_path(run.folder)}")
-    raise typer.Exit(summary.OK if set(statuses(run.folder).values()) == {"ok"} else summary.SOME_FAILED)
+    raise typer.Exit(code_of(run))
+
+
+def code_of(run: RunStore) -> int:
+    """The exit code of a run of which nothing is left."""
+    from runner.run import summary
+
+    return summary.OK if set(statuses(run.folder).values()) == {"ok"} else summary.SOME_FAILED
 
 
 def _is_report_old(run: RunStore) -> bool:

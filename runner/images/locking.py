@@ -37,6 +37,14 @@ class LockError(UserError):
     """A lock that could not be made; the message says why and what to do."""
 
 
+class UnresolvableError(LockError):
+    """Requirements that no set of packages fulfils."""
+
+
+# uv exits with 1 where there is no solution, and with 2 where it could not ask.
+_NO_SOLUTION = 1
+
+
 def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
     """Write the image's lock as of a day, and what follows from it into image.toml. Returns the lock's path. Raises LockError."""
     say(f"resolving {image.name} as of {day}")
@@ -60,7 +68,7 @@ def resolve(
     say: Callable[[str], None],
     options: Sequence[str] = ("--generate-hashes",),
 ) -> str:
-    """The output of uv for these requirements, for the image's Python, as of a day. Raises LockError."""
+    """The output of uv for these requirements, for the image's Python, as of a day. Raises LockError, UnresolvableError."""
     constraints = image.folder / "build-constraints.part"
     command = [
         *(_uv(), "pip", "compile", "--quiet", "--no-config", "--no-python-downloads", "--no-header", "--no-annotate"),
@@ -79,7 +87,8 @@ def resolve(
     finally:
         constraints.unlink()
     if ended.returncode:
-        raise LockError(f"{requirements} cannot be resolved as of {day}:\n{ended.stderr.strip()}")
+        kind = UnresolvableError if ended.returncode == _NO_SOLUTION else LockError
+        raise kind(f"{requirements} cannot be resolved as of {day}:\n{ended.stderr.strip()}")
     return ended.stdout
 
 

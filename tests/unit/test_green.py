@@ -76,6 +76,14 @@ def test_what_passed_is_kept_and_counted_until_an_input_changes_or_the_keys_are_
 
 
 @pytest.mark.slow
+def test_a_source_that_is_saved_after_the_tests_began_to_be_read_leaves_no_key(tree: Path) -> None:
+    saves = "from pathlib import Path\nPath(__file__).with_name('test_it.py').touch()\ndef test_a(): pass\n"
+    (tree / "contract" / "test_a.py").write_text(saves)
+    run(tree)
+    assert set(run(tree)[0].values()) == {"PASSED"}
+
+
+@pytest.mark.slow
 def test_a_test_that_fails_ends_badly_or_is_skipped_leaves_no_key_and_a_failure_removes_one(tree: Path) -> None:
     first, printed = run(tree, FAIL="1", SKIP="1", TEAR="1")
     assert "contract: 1 left out, because it was told so" in printed

@@ -118,18 +118,30 @@ def verdict(mutant):
 def main(framework, *words):
     """{"mutants": all that are planted in the framework, as [framework, workload, class], "verdicts": of those that were run, "date"}."""
     names = {word for word in words if not word.startswith("--")}
+    if {word for word in words if word.startswith("--")} not in ({"--all"}, {"--some"}, set()):
+        raise SystemExit("give --all, --some, or neither: %s" % " ".join(words))
     mutants, verdicts = registry.load(framework), []
+    every = {name for m in mutants for name in known_as(m)} | {"none"}
+    if names - every:
+        raise SystemExit("no mutant of %s has the name %s" % (framework, ", ".join(sorted(names - every))))
     # All cells of a workload train on the same data.
     data.load = functools.lru_cache(data.load)
     for mutant in mutants:
         name = mutant.adapter.__name__
-        known = {name, mutant.workload, mutant.workload + "/" + name}
         some = zlib.crc32(name.encode()) % SHARE == 0 and not mutant.slow
-        if names & known or (some if "--some" in words else not names and ("--all" in words or not mutant.slow)):
+        if names & known_as(mutant) or (
+            some if "--some" in words else not names and ("--all" in words or not mutant.slow)
+        ):
             verdicts.append(verdict(mutant))
             show(verdicts[-1])
     planted = [[m.framework, m.workload, m.adapter.__name__] for m in mutants]
     return {"mutants": planted, "verdicts": verdicts, "date": time.strftime("%Y-%m-%d", time.gmtime())}
+
+
+def known_as(mutant):
+    """The names by which a mutant can be asked for."""
+    name = mutant.adapter.__name__
+    return {name, mutant.workload, mutant.workload + "/" + name}
 
 
 def show(found):

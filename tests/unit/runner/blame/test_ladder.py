@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from runner import paths
 from runner.blame import ladder, pins
 from runner.catalog.images import CatalogError, Image, load_catalog, read_pins
 from runner.images import locking
-from runner.images.locking import LockError
+from runner.images.locking import LockError, UnresolvableError
 
 CUDA = {
     "cuda": '"12.6.3"',
@@ -63,7 +64,7 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Image, Image]:
 def resolve(image: Image, requirements: Path, *_: Any) -> str:
     text = requirements.read_text()
     if "jax[cuda12]==2.0" in text and "numpy==1.4" in text:
-        raise LockError("jax 2.0 needs numpy 2.4")
+        raise UnresolvableError("jax 2.0 needs numpy 2.4")
     return re.sub(r"\[.*?\]", "", text)
 
 
@@ -147,19 +148,20 @@ def test_images_that_differ_in_what_no_pin_holds_are_refused(
         ladder.make(first, second, lambda _: None)
 
 
-def test_images_whose_pins_only_change_at_once_are_refused(
+def test_images_whose_pins_only_change_at_once_are_a_ladder_of_one_step(
     two: tuple[Image, Image], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def all_or_none(image: Image, requirements: Path, *_: Any) -> str:
         text = resolve(image, requirements)
         numbers = set(re.findall(r"==(.*)$", text, flags=re.M))
         if numbers not in (set(OLD.values()), set(NEW.values())):
-            raise LockError("mixed")
+            raise UnresolvableError("mixed")
         return text
 
     monkeypatch.setattr(locking, "resolve", all_or_none)
-    with pytest.raises(ladder.LadderError, match="which can only be changed at once"):
-        made(two)
+    result = made(two)
+    assert [image.name for image in result.images] == ["jax-1-cu126", "jax-2-cu126"]
+    assert len(result.steps) == 1
 
 
 def test_a_network_that_fails_is_said_and_not_taken_for_pins_that_do_not_fit(
@@ -171,6 +173,55 @@ def test_a_network_that_fails_is_said_and_not_taken_for_pins_that_do_not_fit(
     monkeypatch.setattr(locking, "resolve", offline)
     with pytest.raises(LockError, match="the index cannot be reached"):
         made(two)
+
+
+def test_a_network_that_fails_later_is_said_too_and_leaves_no_ladder(
+    two: tuple[Image, Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Path] = []
+
+    def offline(image: Image, requirements: Path, *_: Any) -> str:
+        calls.append(requirements)
+        if len(calls) == 3:
+            raise LockError("the index cannot be reached")
+        return resolve(image, requirements)
+
+    monkeypatch.setattr(locking, "resolve", offline)
+    with pytest.raises(LockError, match="the index cannot be reached"):
+        made(two)
+    assert list((paths.cache_folder() / "ladders").iterdir()) == []
+    assert len(made(two).steps) == 4
+
+
+def test_a_ladder_is_made_again_where_a_file_of_it_or_of_an_end_is_another(two: tuple[Image, Image]) -> None:
+    first = made(two)
+    (first.images[1].folder / "requirements.lock").unlink()
+    assert made(two) == first
+    assert first.images[1].lock_path.is_file()
+    for image in two:
+        (image.folder / "finish.sh").write_text("true\n")
+    again = made(two)
+    assert again.folder != first.folder
+    assert all((image.folder / "finish.sh").is_file() for image in again.images)
+
+
+def test_the_two_images_of_a_step_have_a_ladder_of_their_own(two: tuple[Image, Image]) -> None:
+    whole = made(two)
+    below = made((whole.images[0], whole.images[2]))
+    assert [image.name for image in below.images] == ["jax-1-cu126", "jax-1-cu126-step-step-1", "jax-1-cu126-step-2"]
+
+
+def test_one_image_is_read_whatever_lies_beside_its_folder(two: tuple[Image, Image]) -> None:
+    (two[0].folder.parent / "results").mkdir()
+    assert ladder.named_image(str(two[0].folder)).name == two[0].name
+
+
+def test_another_package_that_has_the_framework_s_version_by_chance_is_no_part_of_it(tmp_path: Path) -> None:
+    first = write(tmp_path / "jax-1-cu126", OLD | {"aaa": "1.0"}, "1.0")
+    second = write(tmp_path / "jax-2-cu126", NEW | {"aaa": "1.7"}, "2.0")
+    sides = pins.pinned_image(first), pins.pinned_image(second)
+    assert pins.framework_of(*sides) == {"jax", "jaxlib"}
+    assert frozenset({"aaa"}) in pins.parts(*sides)
 
 
 def test_a_word_that_is_no_image_is_refused() -> None:
