@@ -85,6 +85,8 @@ def conclude(
     say(f"results  {run.folder}")
     if report:
         say(f"report   {report}")
+    elif not ended:
+        say("report   none: no cell ended")
     if missing:
         how = "interrupted" if interrupted else _over(minutes, measured) if minutes is not None else "not all was run"
         more = " (--minutes 10 for ten minutes of it)" if minutes is not None else ""
@@ -113,7 +115,7 @@ def go_on_with(run: store.RunStore) -> str:
 
 def _over(minutes: float, measured: int) -> str:
     if not measured:
-        return f"none of the remaining cells fits into {plain(minutes)} min"
+        return f"none of the remaining cells fitted into {plain(minutes)} min, in which images are made too; these stay"
     return "the minute is over" if minutes == 1 else f"the {plain(minutes)} minutes are over"
 
 

@@ -102,7 +102,7 @@ READERS_OWN = {
     "RUN": "a", "RUN...": "a b c", "OTHER": "b", "MONDAY": "a", "TUESDAY": "b", "WEDNESDAY": "c", "<image>": IMAGE,
     "'<name>-*'": "'torch-*'", "A,B": f"{IMAGE},jax-0.10.2-cpu", "12.6 12.8": "12.6 12.8 --runs a",
     "/path/to/its/python": sys.executable, "FILE": "{out}/file.parquet", "report.html": "{out}/report.html",
-    "FOLDER/*": "a b c",
+    "FOLDER/*": "a b c", "FOLDER": str(PROJECT / "images"),
 }  # fmt: skip
 # These need an engine, a network, a registry or a kit's archive, or write files of the project: the file of their own tests.
 ELSEWHERE = {
