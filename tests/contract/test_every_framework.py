@@ -2,8 +2,8 @@
 
 Parity is checked here for each workload of the frameworks that most people use, and of every other framework on the CNN, or the GRU where
 the CNN takes it long: in the framework's own mode. In the other modes of the first these two networks are checked. The
-networks on MNIST are checked once for each framework. The learning curves take a framework one to five minutes each: one goes through them
-always, and through the CNN's as far as its first 50 steps.
+networks on MNIST are checked once for each framework. The learning curves take a framework one to five minutes each: one goes through the
+first 50 steps of each always.
 DLBENCH_CURVES=all checks all of it. Of mixed precision float16, which has a loss scale besides, is always checked in four
 frameworks, on one workload.
 """
@@ -34,15 +34,18 @@ BENCH = PROJECT / "bench"
 
 LEAST_COMPARED = {"train": 14, "infer": 1, "operators": 30}
 ALWAYS_CURVED = {("torch-2.13.0-cpu", "torch")}
-# A step of the CNN takes a second of CPU. Its momentum of 0.9 forgets a step in ten, so 50 steps show what a wrong one adds up to.
-SHORT_CURVE = {"cnn-cifar10"}
+# A step takes up to a second of CPU. A momentum of 0.9 forgets a step in ten, so 50 steps show what a wrong one adds up to.
+SHORT_CURVE = {"cnn-cifar10", "gru-imdb"}
 # What takes too long for every run, and why. It is checked by DLBENCH_CURVES=all.
 UNROLLED = "tinygrad schedules 150 unrolled positions for some ten minutes"
 EAGER = "the default mode is checked; running operation by operation takes it a minute or more a network"
 COMPILED = "Theano compiles it for more than a minute; Lasagne's networks on MNIST are checked, and Keras 2 on CNTK"
 SCHEDULED = "scheduling it takes more than a minute; the framework's networks on MNIST are checked"
+BY_XLA = "XLA compiles it for more than half a minute; its gru-imdb is checked"
 SLOW = {
     ("keras2_theano", "default", "cnn-cifar10"): COMPILED,
+    ("keras_jax", "default", "cnn-cifar10"): BY_XLA,
+    ("tensorflow", "xla", "cnn-cifar10"): BY_XLA,
     ("keras2_theano", "default", "gru-imdb"): COMPILED,
     ("keras2_theano", "default", "resnet50-features"): COMPILED,
     ("lasagne", "default", "cnn-cifar10"): COMPILED,

@@ -60,7 +60,7 @@ REAL = [
     ("cnn-cifar10", "StaleBatch"),
     ("cnn-cifar10", "EverySecondStepAfterTheTenth"),
 ]
-ALWAYS = 3
+ALWAYS = 2
 
 
 @functools.cache

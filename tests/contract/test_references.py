@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bench import contract, curve, dropout, parity, rules
+from tests.fixtures.weekly import only_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.keyed]
 
@@ -66,6 +67,7 @@ FIRST_STEPS = 5
 FIRST_LOSSES, ALL_LOSSES = 1e-11, 1e-6
 
 
+@only_with("DLBENCH_CURVES", "the stored references are computed")
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", CURVES)
 def test_a_stored_curve_is_what_autograd_computes(run_in: Callable[..., str], name: str) -> None:
@@ -83,6 +85,7 @@ DROPOUT_RUNS = 64 if EVERYTHING else 6
 DEVIATIONS = 5.0
 
 
+@only_with("DLBENCH_CURVES", "the stored runs are held against the code")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", [name for name in rules.workload_names() if Path(rules.dropout_path(name)).is_file()])
 def test_the_stored_movement_under_dropout_is_that_under_torch_s_own_dropout(

@@ -2,7 +2,7 @@
 
 `python -m tests.contract.mutants.run FRAMEWORK [--all | --some] [NAME ...]` in an interpreter that has the framework. A cell here is
 one of preset quick that measures a few steps only, and ends with the first phase that refuses. NAME is a class, a workload, or both as
-WORKLOAD/CLASS. With the name "none" nothing is run, and the list of mutants is printed. With --some one of five is run, which their
+WORKLOAD/CLASS. With the name "none" nothing is run, and the list of mutants is printed. With --some one of ten is run, which their
 names decide, beside those that are named.
 """
 
@@ -23,7 +23,7 @@ from bench.errors import BenchError
 from bench.run import TASKS
 from tests.contract.mutants import registry
 
-SHARE = 5
+SHARE = 10
 
 
 class RefusedError(Exception):

@@ -31,6 +31,7 @@ from runner.paths import cache_folder
 from tests.fixtures import synthetic
 from tests.fixtures.commands import fresh_runner
 from tests.fixtures.mounts import tmpfs
+from tests.fixtures.weekly import only_with
 
 IMAGE = "onnxruntime-1.26.0-cpu"
 CELLS = f"--gpus none --engine venv --images {IMAGE} --workloads resnet50-features"
@@ -196,8 +197,13 @@ def run(name: str, situation: Situation, folder: Path) -> tuple[int, str]:
     return result.exit_code, " ".join(result.output.split())
 
 
+LONG = only_with("DLBENCH_FAULTS", "the other commands that resolve are tried")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[LONG] * (name in ("images lock", "images update"))) for name in WORDS]
+)
 def test_every_command_works_as_ever_or_names_what_to_set(name: str, tmp_path: Path) -> None:
     usual = run(name, well, tmp_path / "well")
     wrong = {}

@@ -18,6 +18,7 @@ from tests.fixtures.json_documents import valid
 from tests.fixtures.slurm_clusters import GPUS, NODES, Cluster, slurm_cluster
 from tests.fixtures.toys import toy_variables
 from tests.fixtures.waiting import wait_for
+from tests.fixtures.weekly import only_with
 from tests.stand_ins import fleet as stand_in
 from tests.unit.runner.nodes.test_driver import (
     WORKLOADS,
@@ -257,6 +258,7 @@ def test_every_gpu_of_a_partition_is_verified_in_one_run(login: Login, tmp_path:
     assert_nothing_left(tmp_path)
 
 
+@only_with("DLBENCH_FAULTS", "a partition is measured, and nodes die in it")
 def test_an_array_verifies_each_node_by_a_task_of_its_own_and_their_runs_are_one_fleet(
     login: Login, tmp_path: Path, nvml_library: Path
 ) -> None:

@@ -23,6 +23,7 @@ from runner.verify.references.contributed.judge import FEWEST_BESIDE, Judgement,
 from tests.fixtures.contributions import MODELS, Forge, beside, cell_of, contribution
 from tests.fixtures.forgeries import FORGERIES, faster, of_parcels
 from tests.fixtures.synthetic import CPU
+from tests.fixtures.weekly import only_with
 
 SALT = b"s" * 32
 CELL_OF_ANOTHER_IMAGE = "torch-2.7.1-cu126"
@@ -238,6 +239,7 @@ def test_few_healthy_machines_wait_for_a_person(differ_by: float) -> None:
 
 
 @pytest.mark.slow
+@only_with("DLBENCH_SIMULATIONS", "a good bundle and each kind of forged one are judged")
 def test_a_hundred_good_bundles_of_twelve_models_are_accepted_and_no_bad_one_of_thirty(tmp_path: Path) -> None:
     collection = tmp_path / "collection"
     for bundle in bundles(tmp_path / "runs", 100):
