@@ -72,7 +72,9 @@ def make(first: Image, second: Image, say: Callable[[str], None]) -> Ladder:
         try:
             names = _write(*sides, aside, say)
             load_catalog(aside)
-            (aside / _CONTENTS).write_text(json.dumps({"images": names, "digest": _digest_of_files(aside)}))
+            contents = json.dumps({"images": names, "digest": _digest_of_files(aside)})
+            with naming(aside / _CONTENTS):
+                (aside / _CONTENTS).write_text(contents, encoding="utf-8")
             trees.remove(folder)
             aside.replace(folder)
         finally:
@@ -95,7 +97,9 @@ def _digest_of_ends(first: Image, second: Image) -> str:
 def _digest_of_files(folder: Path) -> str:
     """sha256 over the names and contents of a folder's files but _CONTENTS, and of those of its folders."""
     whole = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _CONTENTS):
+    here = list(folder.iterdir())
+    files = [*here, *(path for below in here if below.is_dir() for path in below.iterdir())]
+    for path in sorted(path for path in files if path.is_file() and path.name != _CONTENTS):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         whole.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
     return whole.hexdigest()
