@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from bench import identity
 from runner import trees
 from runner.blame import pins
 from runner.blame.pins import PinnedImage, pinned_image
 from runner.catalog.images import BASES, CatalogError, Image, load_catalog, load_image, read_pins
+from runner.catalog.names import suggest
 from runner.errors import UserError, naming
 from runner.images import lock_facts, locking
 from runner.paths import cache_folder
@@ -53,7 +55,8 @@ def named_image(word: str) -> Image:
     catalog = load_catalog()
     if word not in catalog:
         raise CatalogError(
-            f"{word!r:.200} is no image of the catalog, nor a folder with image.toml; `runner images list` shows the images"
+            f"{word!r:.200} is no image of the catalog, nor a folder with image.toml{suggest(word, catalog)}; "
+            "`runner images list` shows the images"
         )
     return catalog[word]
 
@@ -95,14 +98,9 @@ def _digest_of_ends(first: Image, second: Image) -> str:
 
 
 def _digest_of_files(folder: Path) -> str:
-    """sha256 over the names and contents of a folder's files but _CONTENTS, and of those of its folders."""
-    whole = hashlib.sha256()
-    here = list(folder.iterdir())
-    files = [*here, *(path for below in here if below.is_dir() for path in below.iterdir())]
-    for path in sorted(path for path in files if path.is_file() and path.name != _CONTENTS):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        whole.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
-    return whole.hexdigest()
+    """The digest of a folder's files but _CONTENTS, and of those of its folders."""
+    names = {path.relative_to(folder).as_posix() for path in trees.files(folder) if path.name != _CONTENTS}
+    return str(identity.digest(names, str(folder)))
 
 
 def _is_whole(folder: Path) -> bool:
@@ -159,7 +157,7 @@ def _write(first: PinnedImage, second: PinnedImage, folder: Path, say: Callable[
 
 
 def _stem(first: str, second: str) -> str:
-    """The begin of the names of the images between two: those of no other ladder's end, which may be of a ladder itself."""
+    """The names of the images between two, but for their numbers. The second may itself be an image of a ladder from the first."""
     stem = f"{first}-step-"
     while second.startswith(stem):
         stem += "step-"

@@ -72,8 +72,8 @@ def part_of(name: str, side: PinnedImage) -> str:
     return "framework" if own else name
 
 
-def parts(first: PinnedImage, second: PinnedImage) -> list[Step]:
-    """The packages in which two images differ, those of a part together, in the order in which they are tried."""
+def _differing(first: PinnedImage, second: PinnedImage) -> dict[str, set[str]]:
+    """The packages in which two images differ, by their part."""
     found: dict[str, set[str]] = {part: set() for part in PARTS}
     for name in sorted({*first.pins, *second.pins}):
         sides = [side for side in (first, second) if name in side.pins]
@@ -81,14 +81,17 @@ def parts(first: PinnedImage, second: PinnedImage) -> list[Step]:
             # Another package may happen to have the framework's version on one side.
             of = sorted({part_of(name, side) for side in sides} - {"framework"}) or ["framework"]
             found.setdefault(of[0], set()).add(name)
-    return [frozenset(names) for names in found.values() if names]
+    return found
+
+
+def parts(first: PinnedImage, second: PinnedImage) -> list[Step]:
+    """The packages in which two images differ, those of a part together, in the order in which they are tried."""
+    return [frozenset(names) for names in _differing(first, second).values() if names]
 
 
 def framework_of(first: PinnedImage, second: PinnedImage) -> Step:
     """The packages of the framework in which two images differ."""
-    names = frozenset[str]().union(*parts(first, second))
-    sides = [(name, [side for side in (first, second) if name in side.pins]) for name in names]
-    return frozenset(name for name, of in sides if {part_of(name, side) for side in of} == {"framework"})
+    return frozenset(_differing(first, second)["framework"])
 
 
 def steps(first: PinnedImage, second: PinnedImage, resolves: Resolves) -> list[Step]:

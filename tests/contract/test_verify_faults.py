@@ -90,7 +90,7 @@ def test_a_sound_environment_is_not_called_slow_the_second_time(verify: Verify) 
     assert code == (2 if found["verdict"] == "open" else 0)
 
 
-@only_with("DLBENCH_FAULTS", "an image is verified, and slow cells are planted in its data")
+@only_with("DLBENCH_FAULTS", "another loss is verified, and slow times are judged in the tests of verdicts")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is no second thread to take away")
 def test_one_thread_where_two_may_run_is_slow_and_named(verify: Verify) -> None:
     code, found = verify("one-thread")

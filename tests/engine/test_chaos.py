@@ -59,7 +59,6 @@ def test_chaos_costs_no_cell_its_row_and_leaves_nothing_behind(
         killed += kill_some_containers(own, 4, chance, process)
         printed = ended(process)
         assert process.returncode in (0, 1), printed
-        assert killed >= 8
 
         ran = rows(tmp_path).query("status != 'skipped'")
         assert len(ran) == len(set(ran.cell_id)) == CELLS, "every cell has exactly one row"
@@ -120,6 +119,7 @@ def kill_some_containers(own: OwnEngine, count: int, chance: random.Random, proc
             client.api.kill(chance.choice(running)["Id"])
             killed += 1
     client.close()
+    assert killed == count
     return killed
 
 

@@ -215,29 +215,10 @@ LATER = tuple(
         IdsCutLater,
     )
 )
-# In a network with dropout the labels of a step show, and its pictures do not.
-OF_LABELS = tuple(
-    ("measured object", mistake)
-    for mistake in (
-        HalfOfTheBatchLater,
-        EighthOfTheBatchLater,
-        QuarterLeftOutLater,
-        BatchBeforeLater,
-        LabelsBeforeLater,
-        HalfIsOfTheBatchBeforeLater,
-        FirstHalfTwiceLater,
-        FirstItemForAllLater,
-        LabelsOfOneClassLater,
-        SkippedLater,
-        TwoUpdatesLater,
-        NothingUpdatedLater,
-        OneBatchForTwoStepsLater,
-        AllBatchesAreTheFifthLater,
-    )
-)
-OF_PICTURES = tuple(
-    ("measured object", mistake) for mistake in (ItemsBeforeLater, LabelsRolledLater, ItemsTurnedLater, ItemsCutLater)
-)
+_PICTURES = {ItemsBeforeLater, LabelsRolledLater, ItemsTurnedLater, ItemsCutLater}
+OF_PICTURES = tuple(each for each in LATER if each[1] in _PICTURES)
+# In a network with dropout the labels of a step show, and its pictures do not. A label's other class and ids are of gru-imdb.
+OF_LABELS = tuple(each for each in LATER if each[1] not in _PICTURES | {LabelsTurnedLater, IdsCutLater})
 HIDDEN = (
     "Of a step under dropout the labels are held, and the masks hide which of the pictures have them. It gains no time."
 )

@@ -75,14 +75,7 @@ def run(framework: str, which: str, names: Sequence[str] = ()) -> Run:
 
     Raises LookupError where the framework's environment cannot be made.
     """
-    words = [
-        python_of(framework),
-        "-m",
-        "tests.contract.mutants.run",
-        framework,
-        which,
-        *names,
-    ]
+    words = [python_of(framework), "-m", "tests.contract.mutants.run", framework, which, *names]
     variables = {**os.environ, "PYTHONPATH": str(PROJECT)}
     ended = subprocess.run(
         words, cwd=PROJECT, stdout=subprocess.PIPE, text=True, env=variables, check=True, preexec_fn=take_own_cpus

@@ -197,7 +197,7 @@ def run(name: str, situation: Situation, folder: Path) -> tuple[int, str]:
     return result.exit_code, " ".join(result.output.split())
 
 
-LONG = only_with("DLBENCH_FAULTS", "the other commands that resolve are tried")
+LONG = only_with("DLBENCH_FAULTS", "every other command is tried")
 
 
 @pytest.mark.slow
