@@ -42,7 +42,8 @@ class GpuUsers:
         self._own: set[int] = set()
         self._seen: dict[int, int] = {}
         self._foreign: dict[int, Process] = {}
-        # UUID -> why nothing proves that the cell computes there, as of the last sample.
+        # UUID -> why nothing proves that the cell computes there, as of the last sample that said anything: the one after the cell's end
+        # finds no process.
         self._reasons: dict[str, str] = {}
 
     def sample(self, now: float, ask: Callable[[str], Iterable[tuple[int, int | None]] | None]) -> dict[str, Row]:
@@ -58,9 +59,9 @@ class GpuUsers:
         for uuid in self._uuids:
             entries = ask(uuid)
             if entries is None:
-                self._reasons[uuid] = "the driver does not say who computes on it"
+                self._reasons.setdefault(uuid, "the driver does not say who computes on it")
             elif cell is None:
-                self._reasons[uuid] = "the engine does not tell the cell's process"
+                self._reasons.setdefault(uuid, "the engine does not tell the cell's process")
             else:
                 columns[uuid] = self._sort(uuid, cell, entries)
         return columns

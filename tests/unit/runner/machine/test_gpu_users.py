@@ -92,6 +92,16 @@ def test_what_keeps_a_gpu_from_being_proved_is_said(
     assert found.foreign == []
 
 
+@pytest.mark.parametrize("ended", ["the cell", "the driver"])
+def test_a_sample_after_the_end_does_not_replace_the_reason_of_those_before(ended: str) -> None:
+    pids: list[int | None] = [os.getpid()]
+    known = GpuUsers(BOTH, lambda: pids[-1])
+    known.sample(0.0, lambda uuid: ())
+    pids.append(None if ended == "the cell" else os.getpid())
+    known.sample(1.0, lambda uuid: () if ended == "the cell" else None)
+    assert proof_of(known) == f"not proved: {BOTH[0]}: NVML showed no process of the cell on it"
+
+
 def test_another_process_is_foreign_when_it_is_seen_twice(cell: subprocess.Popen[bytes], somebody: int) -> None:
     sample: dict[str, tuple[int, ...] | None] = {BOTH[0]: (cell.pid, somebody), BOTH[1]: (cell.pid,)}
     assert users(cell.pid, sample).foreign == []
