@@ -18,7 +18,7 @@ from bench import identity
 from runner import trees
 from runner.blame import pins
 from runner.blame.pins import PinnedImage, pinned_image
-from runner.catalog.images import BASES, CatalogError, Image, load_catalog, load_image, read_pins
+from runner.catalog.images import BASES, CatalogError, Image, load_catalog, load_image, lock_command, read_pins
 from runner.catalog.names import suggest
 from runner.errors import UserError, naming
 from runner.images import lock_facts, locking
@@ -188,7 +188,7 @@ def _resolver(first: PinnedImage, second: PinnedImage, scratch: Path) -> pins.Re
         if not resolved(changed):
             raise LadderError(
                 f"{side.image.lock_path}: its pins ask for packages that it does not hold; "
-                f"make it again with `runner images lock {side.image.name}`"
+                f"make it again with `{lock_command(side.image.folder)}`"
             )
     return resolves
 

@@ -291,7 +291,7 @@ def requirements_digest(path: Path) -> str:
 
 def read_pins(path: Path) -> list[Pin]:
     """A lock's requirements, in its order. Raises CatalogError for a line that is not a pin with a sha256."""
-    again = f"make the lock again with `runner images lock {path.parent.name}`"
+    again = f"make the lock again with `{lock_command(path.parent)}`"
     try:
         text = re.sub(r"\\\n", " ", path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
@@ -307,16 +307,19 @@ def read_pins(path: Path) -> list[Pin]:
         hashes = frozenset(word.removeprefix("--hash=sha256:") for word in match["hashes"].split())
         pins.append(Pin(canonicalize_name(match["name"]), match["version"], hashes))
     if not pins:
-        raise CatalogError(
-            f"{path}: it holds no requirement; make the lock again with `runner images lock {path.parent.name}`"
-        )
+        raise CatalogError(f"{path}: it holds no requirement; {again}")
     return pins
 
 
-def load_image(folder: Path) -> Image:
-    """One image, whatever lies beside its folder. Raises CatalogError."""
+def lock_command(folder: Path) -> str:
+    """The command that makes the lock of an image's folder again."""
+    return f"runner images lock {folder.name if folder.parent == IMAGES else folder}"
+
+
+def load_image(folder: Path, locks: bool = True) -> Image:
+    """One image, whatever lies beside its folder. Without `locks` it may miss its lock. Raises CatalogError."""
     folder = folder.resolve()
-    return _load_image(folder, tuple(rules.framework_names()), True, read_bases(folder.parent))
+    return _load_image(folder, tuple(rules.framework_names()), locks, read_bases(folder.parent))
 
 
 def _load_image(folder: Path, frameworks: Sequence[str], locks: bool, bases: Mapping[str, str]) -> Image:
@@ -338,11 +341,7 @@ def _load_image(folder: Path, frameworks: Sequence[str], locks: bool, bases: Map
         problems.append(f"{path}: base_digest: it stands in {folder.parent / BASES}; remove the line")
     for name in ("requirements.in", "requirements.lock") if locks else ("requirements.in",):
         if not (folder / name).is_file():
-            hint = (
-                f"`runner images lock {folder.name}` makes it"
-                if name.endswith("lock")
-                else "list what to install there"
-            )
+            hint = f"`{lock_command(folder)}` makes it" if name.endswith("lock") else "list what to install there"
             problems.append(f"{path}: {folder / name} is missing; {hint}")
     image = None
     try:
@@ -365,7 +364,7 @@ def _load_image(folder: Path, frameworks: Sequence[str], locks: bool, bases: Map
                 f"{path}: frameworks: {name!r} has no adapter{suggest(name, frameworks)}; known are {known}"
             )
     if locks and image and bool(image.source_builds) != image.sources_path.is_file():
-        fix = f"`runner images lock {folder.name}` makes it" if image.source_builds else "remove the file"
+        fix = f"`{lock_command(folder)}` makes it" if image.source_builds else "remove the file"
         problems.append(f"{path}: source_builds: it and {image.sources_path.name} do not go together; {fix}")
     if image and bool(image.julia) != bool(image.julia_paths):
         fix = "write the packages that it pins there" if image.julia else "remove the file, or name Julia's image"

@@ -16,7 +16,15 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from runner.catalog.cuda import FIRST_RELEASE, LEAST_CAPABILITY, precision_reason
-from runner.catalog.images import BASES, CatalogError, Image, read_bases, read_pins, requirements_digest
+from runner.catalog.images import (
+    BASES,
+    CatalogError,
+    Image,
+    lock_command,
+    read_bases,
+    read_pins,
+    requirements_digest,
+)
 from runner.catalog.workloads import Workload
 from runner.images import lock_facts
 
@@ -75,7 +83,7 @@ def _check_image(image: Image, computed: Collection[str]) -> Iterator[Problem]:
 
 def _seal(image: Image, pins: Mapping[str, str]) -> Iterator[Problem]:
     """Pins and requirements that are not as the last `runner images lock` left them, each by its name."""
-    again = f"make the lock again with `runner images lock {image.name} --date {image.locked}`"
+    again = f"make the lock again with `{lock_command(image.folder)} --date {image.locked}`"
     if not image.seal_path.is_file():
         yield Problem(image.seal_path, f"it is missing; {again}")
         return

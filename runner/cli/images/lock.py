@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from runner.catalog.images import Image, load_catalog
+from runner.catalog.images import Image, load_catalog, load_image
 from runner.catalog.workloads import adapters, load_workloads
 from runner.cli.images import LastDay, Names, SomeNames, chosen, last_day
 from runner.cli.shared import note
@@ -23,9 +24,16 @@ _SOME_FAILED = 3
 
 
 def lock(names: Names, date: LastDay = None) -> None:
-    """Prints the path of each lock. Its CUDA, cuDNN and NCCL, its driver, its day and its gigabytes go into image.toml."""
+    """Prints the path of each lock. Its CUDA, cuDNN and NCCL, its driver, its day and its gigabytes go into image.toml.
+
+    A folder with image.toml and requirements.in is an image, too, wherever it lies.
+    """
     day = last_day(date)
-    for image in chosen(names, locks=False):
+    folders = [name for name in names if (Path(name) / "image.toml").is_file()]
+    images = [load_image(Path(name), locks=False) for name in folders]
+    if others := [name for name in names if name not in folders]:
+        images += chosen(others, locks=False)
+    for image in images:
         typer.echo(str(make_lock(image, day, note)))
 
 

@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from typer.testing import CliRunner
 
-from runner.catalog.images import Image, load_catalog, read_pins
+from runner.catalog.images import CatalogError, Image, load_catalog, load_image, read_pins
 from runner.cli.images import lock as commands
+from runner.cli.main import app
 from runner.errors import UserError
 from runner.images import lock_facts, locking, update
 from runner.paths import PROJECT
@@ -283,6 +285,16 @@ def test_a_lock_writes_what_it_holds_into_image_toml(cpu: Path) -> None:
     fields = tomllib.loads((folder / "image.toml").read_text())
     assert (fields["locked"], fields["download_gb"]) == (date(2026, 2, 2), 0.01)
     assert "\ndownload_gb 0.01\n" in (folder / "requirements.seal").read_text()
+
+
+def test_a_folder_outside_the_catalog_gets_its_lock_by_the_command_that_its_absence_names(cpu: Path) -> None:
+    folder = cpu / "tinygrad-1.0-cpu"
+    (folder / "requirements.lock").unlink()
+    with pytest.raises(CatalogError, match=f"`runner images lock {folder}` makes it"):
+        load_image(folder)
+    ended = CliRunner().invoke(app, ["images", "lock", str(folder), "--date", "2026-02-03"])
+    assert ended.output.splitlines()[-1] == str(folder / "requirements.lock")
+    assert load_image(folder).locked == date(2026, 2, 3)
 
 
 def without_hashes(text: str) -> str:
