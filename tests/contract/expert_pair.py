@@ -28,14 +28,19 @@ def failures(workload, build):
     return [[result.quantity, result.tensor, result.error / result.bound] for result in results if not result.passed]
 
 
-def step_of(workload, training):
-    """A function that takes one step on a batch of the cell's size, from first values as a cell has them."""
-    specification, random = contract.specification(workload), np.random.RandomState(1)
-    training.load(canonical.draw_parameters(specification, random, False))
-    size = rules.workload_declaration(workload)["batch"]
-    x, y = (np.concatenate([array] * -(-size // len(array)))[:size] for array in specification.draw_batch(random))
-    batch = training.inputs(x, y)
-    return lambda: training.step(*batch)
+def batch_of(workload):
+    """(x, y) of the cell's size."""
+    size, drawn = rules.workload_declaration(workload)["batch"], contract.specification(workload)
+    return [
+        np.concatenate([array] * -(-size // len(array)))[:size] for array in drawn.draw_batch(np.random.RandomState(1))
+    ]
+
+
+def step_of(workload, training, batch):
+    """A function that takes one step on a batch, from first values as a cell has them."""
+    training.load(canonical.draw_parameters(contract.specification(workload), np.random.RandomState(1), False))
+    taken = training.inputs(*batch)
+    return lambda: training.step(*taken)
 
 
 def main(name, workload, variant, seconds="4"):
@@ -48,7 +53,8 @@ def main(name, workload, variant, seconds="4"):
     failed = failures(workload, lambda setup: make(adapter, setup))
     builds = {"own": lambda: adapter(MEASURED), "other": lambda: make(adapter, MEASURED)}
     # Memory is laid out as the first one wants it: in half of the processes that is the variant.
-    steps = {which: step_of(workload, builds[which]()) for which in sorted(builds, reverse=os.getpid() % 2 == 1)}
+    batch = batch_of(workload)
+    steps = {which: step_of(workload, builds[which](), batch) for which in sorted(builds, reverse=os.getpid() % 2 == 1)}
     own, other = steps["own"], steps["other"]
     of_own, of_other, _ = in_turns(framework, own, other, float(seconds))
     ratio = float(np.median(of_other[:, 0] / of_own[:, 0]))

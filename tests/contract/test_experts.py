@@ -67,6 +67,27 @@ def test_no_variant_that_passes_the_gates_is_faster_than_what_is_ranked(
     assert verdict == "alike", f"{verdict}: {ratios}"
 
 
+# A step without dropout by one with it: it does no more work.
+NO_DEARER = speed_verdict.Bounds(0.0, 1.05)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.skipif(not EVERYTHING, reason="a pair takes a minute or more each; DLBENCH_SPEED=all measures them")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("planted", ["", "half"])
+@pytest.mark.parametrize("framework", FIRST_FRAMEWORKS)
+def test_a_step_with_dropout_takes_no_less_time_than_one_without(
+    run_in: Callable[..., str], framework: str, planted: str
+) -> None:
+    def one_process() -> float:
+        found = run_in(IMAGES[framework], "dropout_pair.py", framework, "cnn-cifar10", SECONDS, planted)
+        return float(json.loads(found)["ratio"])
+
+    verdict, ratios = speed_verdict.verdict_of(one_process, NO_DEARER)
+    assert verdict == ("slower" if planted else "alike"), f"{verdict}: {ratios}"
+
+
 def test_the_frameworks_that_most_people_use_have_variants_of_both_networks_of_the_rosetta_stone() -> None:
     listed = {(framework, workload) for framework, workload, _ in CASES}
     assert {(framework, workload) for framework in FIRST_FRAMEWORKS for workload in ROSETTA} <= listed
