@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,8 +36,9 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-# Bytes: the most of a comment of GitHub, the most of the summary of a step of its workflows, and room for the sentence on the rest.
-_MOST_OF_A_COMMENT, _MOST_OF_A_SUMMARY, _SENTENCE = 65_536, 1 << 20, 200
+# Bytes: the most of a comment of GitHub, and room for the sentence on the rest, with a link.
+_MOST_OF_A_COMMENT, _SENTENCE = 65_536, 600
+_ADDRESS = re.compile(r"https?://[\w.:/-]{3,300}/\d+")
 
 
 @dataclass(frozen=True)
@@ -79,31 +81,29 @@ def markdown(table: Table) -> str:
     return "\n\n".join(filter(None, (escaped(table.caption, 400), drawn, notes)))
 
 
-def cut_to_fit(text: str, most: int, place: str) -> str:
-    """Markdown of at most so many bytes: longer text ends after a whole line, and a sentence says how many are skipped, and why."""
-    if len(text.encode()) <= most:
+def in_a_comment(text: str) -> str:
+    """Markdown as a comment on GitHub takes it: longer text ends after a whole line, and a sentence says how many are skipped, and why."""
+    if len(text.encode()) <= _MOST_OF_A_COMMENT:
         return text
-    room, kept = most - _SENTENCE, []
+    room, kept = _MOST_OF_A_COMMENT - _SENTENCE, []
     lines = text.splitlines()
     for line in lines:
         room -= len(line.encode()) + 1
         if room < 0:
             break
         kept.append(line)
-    left = f"{len(lines) - len(kept)} more lines do not fit {place}: the text, the CSV and the page have all of them."
+    left = f"{len(lines) - len(kept)} more lines do not fit a comment of GitHub: {_job()}the text, the CSV and the page have all of them."
     # A block of code is closed.
     kept += ["```"] * (sum(line.startswith("```") for line in kept) % 2)
     return "\n".join([*kept, "", left, ""])
 
 
-def in_a_comment(text: str) -> str:
-    """Markdown as a comment on GitHub takes it."""
-    return cut_to_fit(text, _MOST_OF_A_COMMENT, "a comment of GitHub")
-
-
-def in_a_summary(text: str) -> str:
-    """Markdown as the summary of a step of GitHub's workflows takes it."""
-    return cut_to_fit(text, _MOST_OF_A_SUMMARY, "a step's summary of GitHub")
+def _job() -> str:
+    """A link to the job that this process is a part of, on GitHub or GitLab; empty elsewhere."""
+    names = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
+    server, repository, run = (os.environ.get(name, "") for name in names)
+    address = os.environ.get("CI_JOB_URL", "") or f"{server}/{repository}/actions/runs/{run}"
+    return f"[this job]({address}), " if _ADDRESS.fullmatch(address) else ""
 
 
 def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:

@@ -143,6 +143,8 @@ def judge_bundles(
     from runner.verify.references.contributed.judge import comment
 
     judgements = contributed.judge(collection, bundles or (), note)
+    if not judgements:
+        note(f"no bundle is in {collection}; `runner share RUN -o {collection}` puts a run's bundles there")
     for one in judgements:
         typer.echo(f"{one.verdict:8} {in_a_line(one.name)}")
         for why in one.reasons:

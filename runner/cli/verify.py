@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,8 @@ from runner.run.prospect import Prospect
 from runner.verify import causes, output, verification, verification_run
 from runner.verify.fleet.level import Level, chosen, seconds_of, site_here
 from runner.verify.fleet.peer_comparison import with_fleets
-from runner.verify.references import is_index
+from runner.verify.references import files, index_place, is_index
+from runner.verify.references.contributed.layout import bundles_in
 from runner.verify.references.saved import Reference
 from runner.verify.verification import Verification
 from runner.verify.verification_document import document
@@ -134,6 +136,7 @@ def verify(
     run = [*(run or ()), *(more or ())]
     asked = {"--image": image, "--engine": engine, "--workloads": workloads, "--python": options.python}
     _check({**asked, "--nodes": options.nodes, "--time": time}, bool(run), each_gpu)
+    references = references and index_place(references)
     options = _measured(options, image, engine, tuple(map(full_name, split_words(workloads))) or ROSETTA)
     if level < 3:
         _refuse_beside_level(level, {"--run": run, "--each-gpu": each_gpu, "--junit": junit, "--markdown": markdown})
@@ -210,6 +213,11 @@ def _references(place: str | None, names: list[str] | None) -> Callable[[Sequenc
 
         return lambda folders: of_index(tuple(folders))
     own = shelf(Path(place) if place is not None else None)
+    if place is not None and not names and not files(Path(place)) and next(bundles_in(Path(place)), None):
+        raise UserError(
+            f"--references {place}: it holds bundles and no index; make one with `runner reference index {shlex.quote(place)} -o FOLDER`, "
+            "and name that folder"
+        )
     chosen = [own.find(name) for name in names] if names else own.all(note)
     return lambda _: chosen
 

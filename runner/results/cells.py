@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,6 +84,11 @@ def out_of(manifest: Mapping[str, Any]) -> str:
     """The folder that a run was started in, as it was given."""
     options = manifest.get("options")
     return str((options if isinstance(options, dict) else {}).get("out") or USUAL_OUT)
+
+
+def run_word(folder: Path) -> str:
+    """The word by which a command finds a run in its folder, as a shell takes it."""
+    return shlex.quote(in_a_line(folder.name if folder.parent == Path(USUAL_OUT) else str(folder), 1000))
 
 
 def resume_command(name: str, out: str) -> str:

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Sequence
 
 from bench import rules
-from reports.answers.export import escaped, in_a_summary
+from reports.answers.export import escaped, in_a_comment
 from reports.wording import says_nothing, step_interval, too_wide, wide_ratio
 from runner.results import parity
 from runner.results.datasheets import known_faults
@@ -164,18 +164,28 @@ def next_step(verification: Verification) -> str:
     lacking = [finding for finding in verification.findings if finding.kind == "no-reference"]
     if not lacking:
         return ""
+    # Only this needs it.
+    from runner.verify.references.contributed.layout import names_a_processor
+
     machines: dict[str, list[CellFinding]] = {}
     for finding in lacking:
         machines.setdefault(f"{device_of(finding.facts)}, preset {finding.facts.preset}", []).append(finding)
     wanted = "; and one of ".join(f"{machine}: {_names(cells)}" for machine, cells in machines.items())
-    runs = " ".join(dict.fromkeys(finding.run_id for finding in lacking))
+    runs = list(dict.fromkeys(verification.names.get(finding.run_id, finding.run_id) for finding in lacking))
+    shared = any(finding.device_uuid or names_a_processor(finding.facts.device_model) for finding in lacking)
     gpus = any(finding.device_uuid for finding in lacking)
     return (
         f"A verdict needs a reference of {wanted}. Measure such a machine that you trust, or this one while it is well, on several "
         "days, and keep the runs with `runner reference save RUN RUN ... --name NAME`; or take somebody's with `runner reference import "
-        f"FILE`, or an index of many with `--references ADDRESS`. `runner verify --run {runs}` then judges what is measured here. Without "
-        f"one {'`--each-gpu` compares four GPUs of a model or more, and ' if gpus else ''}`--level 2` holds parity, ceilings and bits. "
-        f"`runner share {runs.split()[0]}` makes this machine a reference of others. docs/verify.md and docs/references.md say more."
+        f"FILE`, or an index of many with `--references ADDRESS`. `runner verify --run {' '.join(runs)}` then judges what is "
+        f"measured here. Without one {'`--each-gpu` compares four GPUs of a model or more, and ' if gpus else ''}`--level 2` holds "
+        "parity, ceilings and bits. "
+        + (
+            f"`runner share {runs[0]} -o FILE.tar.gz` makes this machine a reference of others. "
+            if shared
+            else "This virtual machine hides which processor it has, so it can be no reference of others. "
+        )
+        + "docs/verify.md and docs/references.md say more."
     )
 
 
@@ -310,7 +320,7 @@ def markdown(verification: Verification) -> str:
     # A line of it must not end the block.
     drawn = [line.replace("`", "'") for line in rack_map.lines(verification.fleets)]
     block = ["```text", *drawn, "```", ""] if drawn else []
-    return in_a_summary("\n".join([f"### Verification: {ending(verification)}", "", *table, "", *block, *notes, ""]))
+    return in_a_comment("\n".join([f"### Verification: {ending(verification)}", "", *table, "", *block, *notes, ""]))
 
 
 def junit(verification: Verification) -> bytes:

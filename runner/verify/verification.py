@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.results.cells import MISSING, StoredCell, foreign_processes, middle, not_yet_run
+from runner.results.cells import MISSING, StoredCell, foreign_processes, middle, not_yet_run, run_word
 from runner.results.rank.blocks import Scatter
 from runner.results.statistics import Array, Estimate, of_kind
 from runner.results.steadiness import level_shift, slowdown
+from runner.results.store import RunStore
 from runner.verify.causes import Case, Cause, causes, per_cent
 from runner.verify.outliers import FleetFinding
 from runner.verify.probes.ceilings import is_machine_busy
@@ -79,6 +80,8 @@ class Verification:
     fleets: tuple[FleetFinding, ...] = ()
     # Of each run with cells that have no repeat: how many, and how to go on. They are not judged.
     waiting: tuple[str, ...] = ()
+    # Run's id -> how a command names it.
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def wholes(self) -> tuple[Together, ...]:
@@ -143,7 +146,8 @@ def assess(folders: Sequence[Path], references: Sequence[Reference], margin: flo
         _finding(*of_cell, margin, questions) for of_cell in zip(begun, chosen, _ratios(begun, chosen), strict=True)
     ]
     findings.sort(key=lambda finding: (finding.facts.name, finding.facts.image, finding.device_uuid))
-    return Verification(tuple(findings), waiting=not_yet_run(measured.cell for measured in cells))
+    names = {RunStore(folder).run_id: run_word(folder) for folder in folders}
+    return Verification(tuple(findings), waiting=not_yet_run(measured.cell for measured in cells), names=names)
 
 
 def _chosen(measured: Measured, references: Sequence[Reference]) -> ChosenReference:

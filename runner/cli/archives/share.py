@@ -19,9 +19,13 @@ from runner.verify.references.contributed import layout
 def share(
     run: Annotated[str, typer.Argument(help="A run, by id or folder.")],
     output: Annotated[
-        Path,
+        str,
         typer.Option(
-            "-o", "--output", help="The file to write; or the folder of a collection of references, for a file a cell."
+            "-o",
+            "--output",
+            help="The file to write; or the folder of a collection of references, for a file a cell: one "
+            "that is there, or a name that ends in /.",
+            metavar="PATH",
         ),
     ],
     yes: Annotated[bool, typer.Option("--yes", help="Write without asking.")] = False,
@@ -39,11 +43,12 @@ def share(
     bundle = shared_run.bundle_of(folder, shared_run.own_salt())
     for line in shared_run.shown(bundle, shared_run.salt_path()):
         note(in_a_line(line, 2000))
-    files = layout.files_of(bundle) if output.is_dir() else {Path(): bundle.content}
+    collection = output.endswith("/") or Path(output).is_dir()
+    files = layout.files_of(bundle) if collection else {Path(): bundle.content}
     if not yes and not typer.confirm(f"write this to {output}?", default=False, err=True):
         raise NothingBegunError("nothing was written")
     for name, content in files.items():
-        path = output / name if output.is_dir() else output
+        path = Path(output) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, content)
         typer.echo(str(path))

@@ -101,12 +101,10 @@ def _parcel(run: store.RunStore, cell_id: str, repeat: int) -> Parcel:
 
 def _facts(manifest: Mapping[str, Any], cells: tuple[SharedCell, ...], names: Pseudonyms) -> RunFacts:
     """Raises ShareError where run.json has what no bundle may have."""
-    host, options = manifest["host"], manifest.get("options") or {}
-    devices = [entry for entry in manifest.get("devices") or () if isinstance(entry, dict) and "uuid" in entry]
+    host, options, devices = manifest["host"], manifest.get("options") or {}, _devices(manifest)
     known = {field.name for field in fields(Gpu)}
     try:
         gpus = [Gpu(**{name: value for name, value in entry.items() if name in known}) for entry in devices]
-        machine = str(host.get("name") or ",".join(sorted(gpu.uuid for gpu in gpus)) or manifest["run_id"])
         return RunFacts.model_validate(
             {
                 "run": 1,
@@ -117,7 +115,7 @@ def _facts(manifest: Mapping[str, Any], cells: tuple[SharedCell, ...], names: Ps
                 "preset": manifest["preset"],
                 "seed": manifest["seed"],
                 "data_given": bool(options.get("data")),
-                "machine": names.of("machine", machine),
+                "machine": _machine(manifest, names),
                 "machine_cpus": host.get("machine_cpus"),
                 "gpus": [asdict(anonymous_gpu(gpu, names)) for gpu in gpus],
                 "cpu": {
@@ -133,6 +131,21 @@ def _facts(manifest: Mapping[str, Any], cells: tuple[SharedCell, ...], names: Ps
         raise ShareError(f"run.json: {first_problem(error)}; nothing was written") from None
     except TypeError as error:
         raise ShareError(f"run.json: devices: {error}; nothing was written") from None
+
+
+def _devices(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [entry for entry in manifest.get("devices") or () if isinstance(entry, dict) and "uuid" in entry]
+
+
+def _machine(manifest: Mapping[str, Any], names: Pseudonyms) -> str:
+    """The pseudonym of the machine that a run was measured on."""
+    uuids = ",".join(sorted(str(entry["uuid"]) for entry in _devices(manifest)))
+    return names.of("machine", str(manifest["host"].get("name") or uuids or manifest["run_id"]))
+
+
+def own_pseudonym(manifest: Mapping[str, Any]) -> str | None:
+    """The pseudonym under which this user shares the machine of a run; None before they shared any."""
+    return _machine(manifest, Pseudonyms(own_salt())) if salt_path().is_file() else None
 
 
 def _as_json(facts: RunFacts) -> bytes:

@@ -25,5 +25,11 @@ def is_index(place: str) -> bool:
     return is_address(place) or ((Path(place) / LIST).is_file() and (Path(place) / CELLS).is_dir())
 
 
+def index_place(place: str) -> str:
+    """The index whose page this is, as a browser shows its address; any other place as it is."""
+    page = place.partition("#")[0] if is_address(place) else place
+    return (page.removesuffix("index.html") or ".") if page.endswith("index.html") else page
+
+
 def is_address(place: str) -> bool:
     return urlsplit(place).scheme in ("http", "https")

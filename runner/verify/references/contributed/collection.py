@@ -40,9 +40,9 @@ def admitted(collection: Path, say: Callable[[str], None], without: Collection[s
 
 
 def _place(collection: Path, path: Path) -> str:
-    """Raises UserError for a bundle that is in no collection."""
+    """The path of a bundle in a collection; of a link, its own. Raises UserError for a bundle that is in no collection."""
     try:
-        return path.resolve().relative_to(collection.resolve()).as_posix()
+        return (path.parent.resolve() / path.name).relative_to(collection.resolve()).as_posix()
     except ValueError:
         raise UserError(
             f"{path} is not in {collection}; `runner share RUN -o {collection}` puts a run's bundles there"

@@ -1,14 +1,17 @@
 """The rows that a bundle gives an index: one for each cell. They are made of the tapes alone, by the one door of every measurement.
 
 To admit a bundle takes a tenth of a second, so the rows of one that was admitted stay in the cache of this user, by the digests of the
-bundle and of the code that judges.
+bundle and of all that it is judged by: code, benches and locks.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +19,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from bench import identity
+from runner import trees
 from runner.admission.admit import image_of
 from runner.admission.renew import rules_digest
 from runner.engines.process import installed
@@ -24,7 +28,9 @@ from runner.kit import archive
 from runner.kit.archive import Archive, ArchiveError
 from runner.kit.contribution.run_facts import Frozen, Pseudonym, RunFacts
 from runner.kit.imported import Imported, import_archive
-from runner.paths import cache_folder
+from runner.paths import PROJECT, cache_folder
+from runner.results.cells import StoredRepeat
+from runner.results.rows import Row
 from runner.results.statistics import Array
 from runner.results.store import read_bytes, write_bytes
 from runner.results.untrusted import Hash, Text
@@ -40,6 +46,13 @@ FEWEST_REPEATS = 3
 
 # Of the numbers that stand for a repeat's windows, whatever factor all were multiplied with: so many digits survive the rounding.
 _SHAPE_DIGITS = 6
+
+# A clock may be ahead by so much.
+_AHEAD = timedelta(days=1)
+
+# Beside the rules of admission.
+_JUDGED_BY = ("runner/verify/references/contributed", "runner/kit", "bench", "images")
+_JUDGING = (".py", ".jl", ".R", ".toml", ".lock")
 
 _MOST_CACHED_BYTES = 64 << 20
 _MOST_NAMED = 5
@@ -58,6 +71,8 @@ class BundleRow(Frozen):
     repeats: Annotated[tuple[Seconds, ...], Field(min_length=1, max_length=1000)]
     # Of each repeat: equal where its windows are those of another one times a factor.
     shapes: tuple[Text, ...]
+    # When each repeat began, in seconds since 1970.
+    starts: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...]
 
 
 class Derived(Frozen):
@@ -72,15 +87,25 @@ class Derived(Frozen):
 
 def derived(path: Path) -> Derived:
     """The rows of a bundle. Raises UserError for a file that is no bundle."""
+    if path.is_symlink():
+        raise ArchiveError(f"{path} is a link; bring the bundle itself")
     bundle = archive.read(path)
     # The newest rules judge: what they refuse is refused in an old bundle as well.
-    cached = cache_folder() / "contributed" / f"{bundle.sha256}-{rules_digest()[:16]}.json"
+    cached = cache_folder() / "contributed" / f"{bundle.sha256}-{judges_digest()[:16]}.json"
     try:
         return Derived.model_validate_json(read_bytes(cached, _MOST_CACHED_BYTES))
     except (OSError, ValidationError):
         made = _made(bundle)
     write_bytes(cached, made.model_dump_json().encode())
     return made
+
+
+@functools.cache
+def judges_digest() -> str:
+    """The digest of all that decides on a bundle."""
+    found = (file for place in _JUDGED_BY for file in trees.files(PROJECT / place) if file.suffix in _JUDGING)
+    names = {file.relative_to(PROJECT).as_posix() for file in found}
+    return hashlib.sha256(f"{rules_digest()} {identity.digest(names, str(PROJECT))}".encode()).hexdigest()
 
 
 def _made(bundle: Archive) -> Derived:
@@ -106,6 +131,8 @@ def _made(bundle: Archive) -> Derived:
 
 def _of_bundle(facts: RunFacts, imported: Imported) -> Iterator[str]:
     """The reasons against a bundle as a whole."""
+    if datetime.fromisoformat(facts.created) > datetime.now(UTC) + _AHEAD:
+        yield f"it says that it was measured on {facts.created}, which is yet to come; set the machine's clock, and measure again"
     if facts.data_given:
         yield "it was measured on data that its owner gave; references are of generated data, which everybody has"
     failed = [f"{each.step}: {each.reason}" for each in imported.outcomes if each.status != "ok"]
@@ -130,6 +157,13 @@ def _of_cell(measured: Measured) -> Iterator[str]:
         yield f"{name}: {plural(len(measured.repeats), 'repeat')} with enough windows; a reference needs {FEWEST_REPEATS}"
     if held := sum(bool(repeat.row.get("throttled")) for repeat in cell.repeats):
         yield f"{name}: the GPU was throttled in {held} of {plural(len(cell.repeats), 'repeat')}; cool it, and measure again"
+    if facts.device_kind == "cuda" and any(map(_untold, cell.measured)):
+        yield (
+            f"{name}: its telemetry does not tell of all its windows whether the GPU was throttled, and what energy it took; measure where "
+            "NVML says both"
+        )
+    if any(_at_once(*pair) for pair in itertools.combinations(cell.repeats, 2)):
+        yield f"{name}: two of its repeats ran at one time on one device, by their clocks; bring repeats as they were measured"
     if facts.device_kind == "cpu" and not layout.names_a_processor(facts.device_model):
         yield (
             f"{name}: {facts.device_model!r} is the name of many processors: a virtual machine hides which it has; measure on the machine "
@@ -149,17 +183,37 @@ def _of_cell(measured: Measured) -> Iterator[str]:
             yield f"{name}: the framework says version {facts.framework_version}, whose image would be {own}"
 
 
+def _untold(repeat: StoredRepeat) -> bool:
+    """True where a GPU's telemetry does not reach over the windows, or lacks what a throttled GPU is told by."""
+    return repeat.row.get("throttled") is None or repeat.row.get("energy_joules") is None
+
+
+def _at_once(one: StoredRepeat, other: StoredRepeat) -> bool:
+    """True if two repeats of a cell ran at one time on one device."""
+    first, second = sorted((one, other), key=lambda repeat: repeat.began)
+    return (
+        _device(first.row) == _device(second.row)
+        and first.began + (first.row.get("wall_seconds") or 0.0) > second.began
+    )
+
+
+def _device(row: Row) -> str:
+    """The GPU's pseudonym. Empty: a CPU."""
+    uuids = row.get("device_uuids")
+    return str(uuids[0]) if uuids is not None and len(uuids) else ""
+
+
 def _row(facts: RunFacts, measured: Measured) -> BundleRow:
     row = measured.cell.row
-    uuids = row.get("device_uuids")
     return BundleRow(
         facts=measured.facts,
         machine=facts.machine,
-        device=str(uuids[0]) if uuids is not None and len(uuids) else "",
+        device=_device(row),
         created=facts.created,
         image_digest=str(row.get("image_digest") or "")[:300],
         repeats=tuple(float(np.median(seconds)) for seconds in measured.repeats),
         shapes=tuple(map(_shape, measured.repeats)),
+        starts=tuple(repeat.began for repeat in measured.cell.repeats),
     )
 
 

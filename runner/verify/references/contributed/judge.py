@@ -21,8 +21,10 @@ from runner.verify.verdict import MARGINS
 
 Verdict = Literal["accepted", "open", "refused"]
 
-# A bundle beside fewer machines is compared with nothing: one of two would be as likely the wrong one.
+# Beside fewer machines there is no spread to compare with, and one of two is as likely the wrong one: a person looks only where their
+# step times differ by more than MOST_OF_FEW. The number is chosen, not measured: machines of one model differ by less.
 FEWEST_BESIDE = 3
+MOST_OF_FEW = 1.25
 
 # A machine whose step time is so far from the median of the others is looked at by a person: beyond twice the margin of a verdict, and
 # beyond so many deviations of the others. tests/unit/runner/verify/test_contributed.py simulates how often a healthy one is.
@@ -35,7 +37,7 @@ class CellJudgement:
 
     row: BundleRow
     machines: int
-    # Its step time over the median of the others, and the most that is accepted without a look. None: there are too few.
+    # Its step time over the median of the others, and the most that is accepted without a look. None: there are no others.
     ratio: float | None = None
     most: float | None = None
 
@@ -46,7 +48,8 @@ class CellJudgement:
             return ""
         side = "longer" if self.ratio > 1 else "less"
         return (
-            f"{self.row.facts.name}: a step takes {per_cent(abs(self.ratio - 1), 3)} {side} than the median of {self.machines} machines, "
+            f"{self.row.facts.name}: a step takes {per_cent(abs(self.ratio - 1), 3)} {side} than the median of "
+            f"{plural(self.machines, 'machine')}, "
             f"and {per_cent(self.most - 1, 3)} is the most that is accepted without a look: a person decides"
         )
 
@@ -68,6 +71,7 @@ class BundleJudge:
         """`there`: bundles by their places."""
         self._shapes: dict[str, str] = {}
         self._digests: dict[str, tuple[str, str | None]] = {}
+        self._starts: dict[float, str] = {}
         self._rows: dict[str, list[BundleRow]] = {}
         for place, bundle in there.items():
             self._add(place, bundle)
@@ -75,7 +79,9 @@ class BundleJudge:
     def _add(self, place: str, bundle: Derived) -> None:
         for row in bundle.rows:
             self._shapes |= dict.fromkeys(row.shapes, place)
-            self._digests[row.image_digest] = _image(row)
+            self._starts |= dict.fromkeys(row.starts, place)
+            if row.image_digest:
+                self._digests[row.image_digest] = _image(row)
             self._rows.setdefault(cell_id(row.facts), []).append(row)
 
     def judge(self, path: Path, place: str) -> Judgement:
@@ -93,9 +99,12 @@ class BundleJudge:
         return Judgement(place, verdict, (*refused, *far), cells)
 
     def _copied(self, bundle: Derived) -> list[str]:
-        """The reason if any repeat has the windows of another one, or these times a factor."""
+        """The reason if any repeat has the windows of another one, or these times a factor; or began when another one did."""
         own: set[str] = set()
         for row in bundle.rows:
+            if place := next((self._starts[start] for start in row.starts if start in self._starts), None):
+                # To the microsecond: two machines do not agree in that.
+                return [f"{row.facts.name}: one of its repeats began at the very moment at which one of {place} did"]
             for number_, shape in enumerate(row.shapes, start=1):
                 if shape in own or shape in self._shapes:
                     where = self._shapes.get(shape, "this bundle")
@@ -110,7 +119,8 @@ class BundleJudge:
         """The reason if the digest of an image is known as that of another one."""
         known = dict(self._digests)
         for row in bundle.rows:
-            if known.setdefault(row.image_digest, _image(row)) != _image(row):
+            # An image that was built here and never pushed has no digest.
+            if row.image_digest and known.setdefault(row.image_digest, _image(row)) != _image(row):
                 return [f"its image {row.facts.image} has the digest of {known[row.image_digest][0]}"]
         return []
 
@@ -118,9 +128,11 @@ class BundleJudge:
         """A row beside the other machines of its cell."""
         alike = index_of(one for one in self._rows.get(cell_id(row.facts), ()) if one.machine != row.machine)
         logs = alike[0].logs if alike else ()
-        if len(logs) < FEWEST_BESIDE:
-            return CellJudgement(row, len(logs))
-        most = max(2 * math.log1p(of_kind(MARGINS, row.facts.device_kind)), _DEVIATIONS * spread_of(logs))
+        if not logs:
+            return CellJudgement(row, 0)
+        most = math.log(MOST_OF_FEW)
+        if len(logs) >= FEWEST_BESIDE:
+            most = max(2 * math.log1p(of_kind(MARGINS, row.facts.device_kind)), _DEVIATIONS * spread_of(logs))
         return CellJudgement(row, len(logs), math.exp(_log(row) - median(logs)), math.exp(most))
 
 
@@ -147,25 +159,23 @@ def comment(judgements: Sequence[Judgement]) -> str:
     lines = [
         f"### References: {', '.join(f'{count} {verdict}' for verdict, count in counts.items() if count) or 'no bundle'}",
         "",
-    ]
-    if cells := [(one, cell) for one in judgements for cell in one.cells]:
-        lines += ["| bundle | device | cell | CUDA | repeats | ms a step | beside | verdict |", "| --- " * 8 + "|"]
-        lines += [f"| {' | '.join(map(escaped, _words(one, cell)))} |" for one, cell in cells]
-        lines.append("")
-    for one in judgements:
-        lines += [f"- **{one.verdict}**: {escaped(one.name)}: {escaped(why, 900)}" for why in one.reasons]
-    lines += [
-        "",
         "Every tape was admitted anew: parity, arrivals, telemetry and the image's lock, as for a cell of one's own machine. "
         "All that was accepted is published under the licence of this repository.",
         "",
     ]
-    return in_a_comment("\n".join(lines))
+    # Before the table, which may be cut.
+    lines += [
+        f"- **{one.verdict}**: {escaped(one.name)}: {escaped(why, 900)}" for one in judgements for why in one.reasons
+    ]
+    if cells := [(one, cell) for one in judgements for cell in one.cells]:
+        lines += ["", "| bundle | device | cell | CUDA | repeats | ms a step | beside | verdict |", "| --- " * 8 + "|"]
+        lines += [f"| {' | '.join(map(escaped, _words(one, cell)))} |" for one, cell in cells]
+    return in_a_comment("\n".join([*lines, ""]))
 
 
 def _words(one: Judgement, cell: CellJudgement) -> tuple[str, ...]:
     row, facts = cell.row, cell.row.facts
-    beside = f"{plural(cell.machines, 'machine')}, too few to compare with"
+    beside = "no machine"
     if cell.ratio is not None:
         beside = f"{cell.ratio:.3f} × the median of {plural(cell.machines, 'machine')}"
     return (

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from runner import trees
 from runner.kit.contribution.run_facts import RunFacts, SharedCell
 from runner.kit.contribution.shared_run import Bundle
 from runner.results.datasheets import bare_model
@@ -58,5 +59,6 @@ def files_of(bundle: Bundle) -> dict[PurePosixPath, bytes]:
 
 
 def bundles_in(collection: Path) -> Iterator[Path]:
-    """The bundles of a collection, in their order."""
-    yield from sorted(path for path in collection.glob(f"*/*/*/*{SUFFIX}") if not path.name.startswith("."))
+    """The bundles of a collection in their order, and what lies elsewhere in it and is named as one. Hidden names are not of it."""
+    found = (path.relative_to(collection) for path in trees.files(collection) if path.name.endswith((SUFFIX, ".tgz")))
+    yield from (collection / path for path in sorted(found) if not any(part.startswith(".") for part in path.parts))

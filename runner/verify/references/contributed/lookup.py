@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from runner.kit.contribution.shared_run import own_pseudonym
 from runner.results.datasheets import bare_model
 from runner.results.store import RunStore
 from runner.text import in_a_line
-from runner.verify.references.contributed.index import reference_of
+from runner.verify.references.contributed.index import IndexCell, reference_of
 from runner.verify.references.contributed.layout import slug
 from runner.verify.references.contributed.site import IndexSite
 from runner.verify.references.saved import Reference
@@ -17,10 +19,18 @@ _MOST_NAMED = 12
 
 
 def references_for(folders: Sequence[Path], site: IndexSite) -> list[Reference]:
-    """The cells of an index that may fit those of some runs. Raises UserError."""
-    plans = [entry for folder in folders for entry in RunStore(folder).manifest()["plan"]]
+    """The cells of an index that may fit those of some runs, without the machines of these runs. Raises UserError."""
+    manifests = [RunStore(folder).manifest() for folder in folders]
+    plans = [entry for manifest in manifests for entry in manifest["plan"]]
     pairs = dict.fromkeys((str(entry.get("device_model")), str(entry["workload"])) for entry in plans)
-    return [reference_of(cell, "") for model, workload in pairs for cell in site.cells(model, workload)]
+    own = {own_pseudonym(manifest) for manifest in manifests}
+    there = [_without(cell, own) for model, workload in pairs for cell in site.cells(model, workload)]
+    return [reference_of(cell, "") for cell in there if cell.machines]
+
+
+def _without(cell: IndexCell, own: Collection[str | None]) -> IndexCell:
+    """A machine beside itself would say that it is normal."""
+    return replace(cell, machines=tuple(machine for machine in cell.machines if machine.name not in own))
 
 
 def what_it_has(folders: Sequence[Path], site: IndexSite) -> str:

@@ -183,9 +183,14 @@ def test_energy_and_throttling_are_shown_where_the_store_has_them(tmp_path: Path
     assert tables._throttled([{**row, "throttled": False}]) == ()
 
 
+JOB = {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "lab/cells", "GITHUB_RUN_ID": "7"}
+
+
 def test_markdown_longer_than_a_comment_ends_after_a_whole_row_and_says_how_much_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in (*JOB, "CI_JOB_URL"):
+        monkeypatch.delenv(name, raising=False)
     shown = overview(tables.load([synthetic.make_run(tmp_path / "run")]))
     everything = markdown_report.markdown(shown)
     monkeypatch.setattr(export, "_MOST_OF_A_COMMENT", len(everything.encode()) - 1)
@@ -194,12 +199,17 @@ def test_markdown_longer_than_a_comment_ends_after_a_whole_row_and_says_how_much
     *kept, _, said = cut.splitlines()
     assert everything.splitlines()[: len(kept)] == kept
     left = len(everything.splitlines()) - len(kept)
-    assert said.startswith(f"{left} more lines do not fit a comment of GitHub: ")
+    assert said == f"{left} more lines do not fit a comment of GitHub: the text, the CSV and the page have all of them."
+    for name, value in JOB.items():
+        monkeypatch.setenv(name, value)
+    linked = markdown_report.markdown(shown).splitlines()[-1]
+    assert "GitHub: [this job](https://github.com/lab/cells/actions/runs/7), the text" in linked
+    monkeypatch.setenv("GITHUB_REPOSITORY", "lab) <b>")
+    assert "[" not in markdown_report.markdown(shown).splitlines()[-1]
     fenced = export.in_a_comment("```text\n" + "a line\n" * len(everything))
     *kept, end, _, said = fenced.splitlines()
     assert end == "```", "a block of code is closed"
     assert said.startswith(f"{len(everything) - kept.count('a line')} more lines do not fit")
-    assert export.in_a_summary(everything) == everything, "a summary takes more than a comment"
 
 
 def test_the_summary_in_markdown_has_the_answers_and_a_table_for_each_group(tmp_path: Path) -> None:

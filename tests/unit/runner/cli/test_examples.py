@@ -73,51 +73,106 @@ def test_the_batch_script_is_a_script_and_says_only_options_of_runner_matrix() -
     assert {"--exclusive", "--no-kill", "--signal=B:USR1@120"} <= set(asked)
 
 
-@pytest.mark.parametrize(("content", "code"), [(b"no archive", 1), (None, 0)])
-def test_the_workflow_of_a_repository_of_references_judges_what_a_pull_request_brings(
-    content: bytes | None, code: int, tmp_path: Path
-) -> None:
-    """Its last step, verbatim, in a clone with a commit that adds a bundle; the collection has others, which it does not name."""
-
-    def git(*words: str) -> str:
-        own = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-        ended = subprocess.run(["git", *own, *words], cwd=clone, capture_output=True, text=True, check=True)
-        return ended.stdout.strip()
-
-    clone, place = tmp_path / "clone", Path("gpu") / "image" / "workload"
-    (clone / place).mkdir(parents=True)
-    git("init", "--quiet")
-    (clone / place / "there.tar.gz").write_bytes(b"broken, and not of this pull request")
-    git("add", ".")
-    git("commit", "--quiet", "-m", "base")
-    base = git("rev-parse", "HEAD")
-    if content is not None:
-        (clone / place / "it's new.tar.gz").write_bytes(content)
-    (clone / "README.md").write_text("words")
-    git("add", ".")
-    git("commit", "--quiet", "-m", "a bundle")
-    (step,) = [
-        step for step in yaml.safe_load(REFERENCES.read_text())["jobs"]["judge"]["steps"] if step.get("name") == "judge"
-    ]
+def run_step(job: str, name: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A step of the workflow of a repository of references, verbatim."""
+    steps = yaml.safe_load(REFERENCES.read_text())["jobs"][job]["steps"]
+    (step,) = [step for step in steps if step.get("name") == name]
     assert "${{" not in step["run"]
-    program = tmp_path / "bin" / "runner"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nPYTHONPATH="{PROJECT}" exec "{sys.executable}" -m runner "$@"\n')
-    program.chmod(0o755)
-    variables = {"BASE": base, "RUNNER_TEMP": str(tmp_path), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-    ended = subprocess.run(
-        command,
-        cwd=clone,
-        env={**os.environ, **variables, "PATH": f"{program.parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, check=False
     )
-    assert ended.returncode == code, (ended.stdout, ended.stderr)
-    if content is None:
-        assert not (tmp_path / "summary").exists()
-    else:
-        assert (tmp_path / "summary").read_text().startswith("### References: 1 refused\n")
-        assert "new" in ended.stdout
-        assert "there.tar.gz" not in ended.stdout
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def brings_a_file(place: Path) -> None:
+    (place / "it's new.tar.gz").write_bytes(b"no archive")
+
+
+def brings_a_link(place: Path) -> None:
+    (place / "it's new.tar.gz").symlink_to("/etc/hostname")
+
+
+def changes_a_file_to_a_link(place: Path) -> None:
+    (place / "there.tar.gz").unlink()
+    (place / "there.tar.gz").symlink_to("../../README.md")
+
+
+def brings_it_where_none_belongs(place: Path) -> None:
+    (place.parent / "new.tgz").write_bytes(b"no archive")
+
+
+def brings_none(place: Path) -> None:
+    (place / "README.md").write_text("words")
+
+
+@pytest.mark.parametrize(
+    ("brings", "said"),
+    [
+        (brings_a_file, "new.tar.gz: it is damaged"),
+        (brings_a_link, "new.tar.gz is a link"),
+        (changes_a_file_to_a_link, "there.tar.gz is a link"),
+        (brings_it_where_none_belongs, "new.tgz: it is damaged"),
+        (brings_none, ""),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_the_workflow_of_a_repository_of_references_judges_what_a_pull_request_brings(
+    brings: Any, said: str, tmp_path: Path
+) -> None:
+    """Its steps, verbatim, in a clone of a repository with a pull request; the collection has another bundle, which is not judged."""
+
+    def git(folder: Path, *words: str) -> None:
+        own = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *own, *words], cwd=folder, capture_output=True, text=True, check=True)
+
+    origin, clone, place = tmp_path / "origin", tmp_path / "clone", Path("gpu") / "image" / "workload"
+    (origin / place).mkdir(parents=True)
+    git(origin, "init", "--quiet", "--initial-branch", "main")
+    (origin / place / "there.tar.gz").write_bytes(b"broken, and not of this pull request")
+    git(origin, "add", ".")
+    git(origin, "commit", "--quiet", "-m", "base")
+    git(origin, "checkout", "--quiet", "-b", "theirs")
+    brings(origin / place)
+    git(origin, "add", ".")
+    git(origin, "commit", "--quiet", "-m", "a bundle")
+    git(origin, "update-ref", "refs/pull/7/head", "HEAD")
+    git(origin, "checkout", "--quiet", "main")
+    git(tmp_path, "clone", "--quiet", str(origin), str(clone))
+    programs = tmp_path / "bin"
+    program(programs, "runner", f'PYTHONPATH="{PROJECT}" exec "{sys.executable}" -m runner "$@"')
+    program(programs, "gh", 'echo "$@" > "$GH_SAID.words"; exec cat > "$GH_SAID"')
+    files = {name: tmp_path / name for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT", "GH_SAID")}
+    variables = {
+        **{name: str(path) for name, path in files.items()},
+        "NUMBER": "7",
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_REPOSITORY": "lab/cells",
+        "PATH": f"{programs}:{os.environ['PATH']}",
+    }
+    ended = run_step("judge", "judge", clone, **variables)
+    assert ended.returncode == (1 if said else 0), (ended.stdout, ended.stderr)
+    if not said:
+        assert not files["GITHUB_OUTPUT"].exists()
+        return
+    assert said in ended.stdout
+    assert ("there.tar.gz" in ended.stdout) == ("there" in said)
+    first, *lines, last = files["GITHUB_OUTPUT"].read_text().splitlines()
+    assert first == f"comment<<{last}"
+    assert files["GITHUB_STEP_SUMMARY"].read_text().splitlines() == lines
+    run_step("comment", "comment", clone, **variables, COMMENT="\n".join(lines)).check_returncode()
+    assert files["GH_SAID"].read_text().startswith("### References: 1 refused\n")
+    assert (tmp_path / "GH_SAID.words").read_text() == "pr comment 7 --repo lab/cells --body-file -\n"
+
+
+def test_the_job_that_reads_what_a_stranger_brings_may_write_nothing() -> None:
+    workflow = yaml.safe_load(REFERENCES.read_text())
+    assert workflow["permissions"] == {}
+    assert workflow["jobs"]["judge"]["permissions"] == {"contents": "read"}
+    assert workflow["jobs"]["comment"]["permissions"] == {"pull-requests": "write"}
+    assert not any("uses" in step for step in workflow["jobs"]["comment"]["steps"])

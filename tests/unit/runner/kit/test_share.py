@@ -128,8 +128,7 @@ def test_a_collection_gets_a_file_for_each_device_image_and_workload(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     cells = [cell_of(MODELS[2]), cell_of(MODELS[2], "host-torch-2.13.0"), cell_of(MODELS[2], precision="tf32")]
     run, collection = contribution(tmp_path / "run", cells=cells), tmp_path / "collection"
-    collection.mkdir()
-    assert CliRunner().invoke(app, ["share", str(run), "-o", str(collection), "--yes"]).exit_code == 0
+    assert CliRunner().invoke(app, ["share", str(run), "-o", f"{collection}/", "--yes"]).exit_code == 0
     paths = list(layout.bundles_in(collection))
     folders = [path.relative_to(collection).parent.as_posix() for path in paths]
     assert folders == ["a100-sxm4-40gb/host-torch-2.13.0/gru-imdb", "a100-sxm4-40gb/torch-2.9.1-cu128/gru-imdb"]

@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -155,7 +156,74 @@ def test_what_is_there_already_is_no_further_machine(few: tuple[Path, Bundle], t
         for path in (*brought, again):
             path.unlink()
     assert [one.verdict for one in judgements] == ["accepted", "accepted", "refused", "refused"]
-    assert all("are those of another one" in one.reasons[0] for one in judgements[2:])
+    assert all("at the very moment at which one of" in one.reasons[0] for one in judgements[2:])
+
+
+def test_the_windows_of_another_repeat_are_known_where_their_clock_was_set(few: tuple[Path, Bundle]) -> None:
+    """The same tapes as of another day, all times a twentieth longer."""
+    collection, bundle = few
+    later = of_parcels(
+        lambda parcels: [replace(one, started_unix=(one.started_unix or 0) + 86_400) for one in faster(1.05)(parcels)]
+    )
+    brought = [bring(collection, bundle), bring(collection, bundle, later(bundle))]
+    try:
+        judgements = contributed.judge(collection, brought, print)
+    finally:
+        for path in brought:
+            path.unlink()
+    assert [one.verdict for one in judgements] == ["accepted", "refused"]
+    assert any("are those of another one" in why for why in judgements[1].reasons)
+
+
+def test_a_bundle_that_is_a_link_or_lies_too_high_is_refused_and_said(
+    few: tuple[Path, Bundle], capsys: pytest.CaptureFixture[str]
+) -> None:
+    collection, _ = few
+    there = next(layout.bundles_in(collection))
+    link, outside = there.with_name("0000000000000001.tar.gz"), there.with_name("0000000000000002.tar.gz")
+    high, other_name = collection / "here.tar.gz", there.with_name("other.tgz")
+    link.symlink_to(there)
+    outside.symlink_to("/etc/hostname")
+    high.write_bytes(there.read_bytes())
+    other_name.write_bytes(there.read_bytes())
+    try:
+        judgements = contributed.judge(collection, [link, outside, high, other_name], print)
+        held = contributed.admitted(collection, print)
+    finally:
+        for path in (link, outside, high, other_name):
+            path.unlink()
+    assert [one.verdict for one in judgements] == ["refused"] * 4
+    assert [one.reasons[0].split(" ", 1)[1] for one in judgements[:2]] == ["is a link; bring the bundle itself"] * 2
+    assert all("belongs into a100-sxm4-40gb/" in one.reasons[0] for one in judgements[2:])
+    assert len(held) == 6
+    assert capsys.readouterr().out.count("skipped: ") == 4
+
+
+def test_a_bundle_from_the_future_is_refused(tmp_path: Path) -> None:
+    run = contribution(tmp_path / "run", created="2099-01-01T00:00:00+00:00")
+    judgement = judged(tmp_path / "collection", bring(tmp_path / "collection", bundle_of(run, SALT)))
+    assert judgement.verdict == "refused"
+    assert "which is yet to come" in judgement.reasons[0]
+
+
+@pytest.mark.parametrize(("level", "verdict"), [(0.7, "open"), (0.9, "accepted"), (1.3, "open")])
+def test_beside_one_machine_a_step_time_that_differs_by_a_quarter_is_looked_at(
+    tmp_path: Path, level: float, verdict: str
+) -> None:
+    collection = tmp_path / "collection"
+    bring(collection, bundle_of(contribution(tmp_path / "there", machine="machine-1"), SALT))
+    run = contribution(tmp_path / "run", machine="machine-2", level=level)
+    judgement = judged(collection, bring(collection, bundle_of(run, SALT)))
+    assert judgement.verdict == verdict, judgement.reasons
+    assert judgement.cells[0].machines == 1
+
+
+def test_images_without_a_digest_are_not_one_image(tmp_path: Path) -> None:
+    collection = tmp_path / "collection"
+    bring(collection, bundle_of(contribution(tmp_path / "there", digest=""), SALT))
+    cell = cell_of(MODELS[2], CELL_OF_ANOTHER_IMAGE)
+    run = contribution(tmp_path / "run", machine="machine-2", cells=[cell], digest="", seed=1)
+    assert judged(collection, bring(collection, bundle_of(run, SALT))).verdict == "accepted"
 
 
 def test_a_bundle_in_another_place_than_its_content_says_is_refused(few: tuple[Path, Bundle]) -> None:
@@ -206,7 +274,7 @@ def test_rows_that_were_made_are_not_made_again_until_the_rules_change(
     first = derived_rows.derived(path)
     monkeypatch.setattr(derived_rows, "_made", lambda bundle: pytest.fail("it was made again"))
     assert derived_rows.derived(path) == first
-    monkeypatch.setattr(derived_rows, "rules_digest", lambda: "0" * 64)
+    monkeypatch.setattr(derived_rows, "judges_digest", lambda: "0" * 64)
     with pytest.raises(pytest.fail.Exception):
         derived_rows.derived(path)
 
@@ -240,7 +308,7 @@ def test_few_healthy_machines_wait_for_a_person(differ_by: float) -> None:
 
 @pytest.mark.slow
 @only_with("DLBENCH_SIMULATIONS", "a good bundle and each kind of forged one are judged")
-def test_a_hundred_good_bundles_of_twelve_models_are_accepted_and_no_bad_one_of_thirty(tmp_path: Path) -> None:
+def test_a_hundred_good_bundles_of_twelve_models_are_accepted_and_no_bad_one(tmp_path: Path) -> None:
     collection = tmp_path / "collection"
     for bundle in bundles(tmp_path / "runs", 100):
         bring(collection, bundle)
@@ -254,8 +322,8 @@ def test_a_hundred_good_bundles_of_twelve_models_are_accepted_and_no_bad_one_of_
         collection,
         bundle_of(contribution(tmp_path / "other", MODELS[0], "machine-0", cells=[cell], digest="e", seed=1), SALT),
     )
-    assert len(FORGERIES) == 30
-    models = [MODELS[at % len(MODELS)] for at in range(30)]
+    assert len(FORGERIES) >= 30
+    models = [MODELS[at % len(MODELS)] for at in range(len(FORGERIES))]
     bad = []
     for at, (model, forgery) in enumerate(zip(models, FORGERIES.values(), strict=True)):
         run = contribution(tmp_path / f"bad-{at}", model, f"stranger-{at}", level=1 - 0.04 * (at % len(MODELS)))

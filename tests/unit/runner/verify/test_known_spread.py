@@ -16,12 +16,15 @@ import pytest
 from typer.testing import CliRunner
 
 from runner.cli.main import app
+from runner.kit.contribution import shared_run
 from runner.results.statistics import Array
+from runner.results.store import RunStore
 from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.outliers import SMALLEST_KNOWN_GAP, _gaps_of, _spread, known_spread, score_limit
 from runner.verify.output import details
 from runner.verify.references.among import FEWEST_KNOWN
 from runner.verify.references.contributed.index import index_of, reference_of
+from runner.verify.references.contributed.lookup import references_for
 from runner.verify.references.contributed.site import IndexSite, SiteError
 from runner.verify.references.measured import read_runs
 from runner.verify.references.saved import Reference
@@ -116,13 +119,13 @@ def address(tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("by_address", [False, True])
+@pytest.mark.parametrize("place", ["{site}", "{site}/index.html", "{address}", "{address}index.html#0123456789ab"])
 def test_verify_finds_the_rows_of_this_device_and_says_where_it_stands(
-    by_address: bool, address: str, tmp_path: Path
+    place: str, address: str, tmp_path: Path
 ) -> None:
     run = each_gpu_run(tmp_path / "run", [1.0], repeats=5)
     site = site_for(run, tmp_path / "site", 31, 1 / 1.04)
-    words = ["verify", "--run", str(run), "--references", address if by_address else str(site)]
+    words = ["verify", "--run", str(run), "--references", place.format(site=site, address=address)]
     result = CliRunner().invoke(app, words)
     text = " ".join(result.output.split())
     assert "your NVIDIA H200 is 4" in text, result.output
@@ -133,6 +136,30 @@ def test_verify_finds_the_rows_of_this_device_and_says_where_it_stands(
     document = json.loads(CliRunner().invoke(app, [*words, "--format", "json"]).stdout)
     assert {finding["among"]["machines"] for finding in document["findings"]} == {31}
     assert all(finding["among"]["ratio"] == pytest.approx(1.04, abs=0.01) for finding in document["findings"])
+
+
+def test_a_machine_is_not_held_against_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    run = each_gpu_run(tmp_path / "run", [1.0], repeats=5)
+    (facts, *_) = [measured.facts for measured in read_runs([run])]
+    rows = list(indexes.rows_of(facts, 0.01, 3))
+    shared_run.own_salt()
+    own = shared_run.own_pseudonym(RunStore(run).manifest())
+    assert own is not None
+    site = IndexSite(str(indexes.site_of(tmp_path / "site", [rows[0].model_copy(update={"machine": own}), *rows[1:]])))
+    (reference,) = references_for([run], site)
+    assert sorted(reference.run_ids) == sorted(row.machine for row in rows[1:])
+    alone = indexes.site_of(tmp_path / "alone", [rows[0].model_copy(update={"machine": own})])
+    assert references_for([run], IndexSite(str(alone))) == []
+
+
+def test_a_collection_in_the_place_of_its_index_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "bundles" / "a" / "b" / "c").mkdir(parents=True)
+    (tmp_path / "bundles" / "a" / "b" / "c" / "0.tar.gz").touch()
+    run = each_gpu_run(tmp_path / "run", [1.0])
+    result = CliRunner().invoke(app, ["verify", "--run", str(run), "--references", str(tmp_path / "bundles")])
+    assert result.exit_code == 2
+    assert "make one with `runner reference index " in " ".join(result.stderr.split())
 
 
 def test_an_index_without_this_device_says_which_machines_it_has(tmp_path: Path) -> None:

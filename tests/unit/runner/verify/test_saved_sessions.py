@@ -16,6 +16,7 @@ from runner.cli.main import app
 from runner.verify import output
 from runner.verify.references import display
 from runner.verify.references.comparability import device_of
+from runner.verify.references.contributed.layout import names_a_processor
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import Reference, SavedError, Shelf, read
 from runner.verify.verification import Verification, assess
@@ -248,7 +249,8 @@ def test_without_a_reference_the_machine_that_it_takes_and_the_next_step_stand_o
     step = output.next_step(found)
     facts = next(one.facts for one in found.findings if one.kind == "no-reference")
     assert step.startswith(f"A verdict needs a reference of {facts.device_model}, preset {facts.preset}: ")
-    assert f"`runner verify --run {found.findings[0].run_id}`" in step
+    assert f"`runner verify --run {days[0]}` then judges" in step
+    assert ("runner share" in step) == bool(found.findings[0].device_uuid or names_a_processor(facts.device_model))
     assert lines.count(step) == 1
     assert document(found)["remarks"] == [step]
     skipped = ElementTree.fromstring(output.junit(found)).findall(".//skipped")
