@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.catalog import guarantees
-from runner.engines.apptainer import read_back, sif
+from runner.engines.apptainer import held_limits, sif
 from runner.engines.base import Engine, ReadyImage, Settings
 from runner.engines.docker.container import BENCH_USER, prepare_cache
 from runner.engines.docker.engine import DockerEngine
@@ -226,7 +226,7 @@ class ApptainerRunning(LocalRunning):
             time.sleep(0.01)
         try:
             self._cell = next(pid for pid in keeper.descendants(self._process.pid) if _is_first_in_container(pid))
-            self._isolation = read_back.isolation(version, slot, self._cell)
+            self._isolation = held_limits.isolation(version, slot, self._cell)
             os.write(opened, b"\n")
         except (OSError, StopIteration) as error:
             raise EngineError(f"the limits of the container could not be read back ({error})") from error

@@ -39,7 +39,7 @@ _ID = re.compile(r"\+([0-9a-f]{64})\.sif$")
 # gzip, the default, takes three times the CPU time.
 _COMPRESSION = "-comp zstd -Xcompression-level 3"
 
-# So many of its last lines say why a SIF was not made.
+# The last lines of Apptainer say why it made no SIF.
 _SHOWN_LINES = 5
 
 
