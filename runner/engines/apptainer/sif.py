@@ -14,12 +14,13 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
+from runner import trees
 from runner.engines.cell_cache import private_folder
 from runner.engines.process.venv import alone
 from runner.errors import EngineError, naming, system_fault
@@ -87,7 +88,7 @@ def export(client: DockerClient, recipe: Recipe, image_id: str, folder: Path, sa
     with _alone(folder, recipe, say):
         if there := find(folder, recipe, image_id):
             return there
-        with _beside(folder) as work:
+        with _beside(folder, recipe) as work:
             entry, _ = exports.export(client, recipe, Path(work))
             return _make(Path(work) / f"{entry.sha256}.tar", recipe, image_id, folder, say)
 
@@ -103,13 +104,23 @@ def unpack(archives: Path, recipe: Recipe, folder: Path, say: Callable[[str], No
         return find(folder, recipe, image_id) or _make(archive, recipe, image_id, folder, say)
 
 
-def _alone(folder: Path, recipe: Recipe, say: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
-    return alone(folder / f"{recipe.image.name}@{recipe.input_tag}", say)
+@contextlib.contextmanager
+def _alone(folder: Path, recipe: Recipe, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of an image in a folder, and remove what a killed runner left there of it, which may be gigabytes."""
+    with alone(folder / f"{recipe.image.name}@{recipe.input_tag}", say):
+        for left in folder.glob(f"{_unfinished(recipe)}*"):
+            trees.remove(left)
+        yield
 
 
-def _beside(folder: Path) -> tempfile.TemporaryDirectory[str]:
+def _unfinished(recipe: Recipe) -> str:
+    """The beginning of the name of a folder in which a SIF is made."""
+    return f".{recipe.image.name}@{recipe.input_tag}-"
+
+
+def _beside(folder: Path, recipe: Recipe) -> tempfile.TemporaryDirectory[str]:
     """A folder for files of gigabytes, on the disk that the SIF will be on: /tmp may be small."""
-    return tempfile.TemporaryDirectory(prefix=".sif-", dir=folder)
+    return tempfile.TemporaryDirectory(prefix=_unfinished(recipe), dir=folder)
 
 
 def _id_in(archive: Path) -> str:
@@ -131,7 +142,7 @@ def _make(archive: Path, recipe: Recipe, image_id: str, folder: Path, say: Calla
     """Make a SIF of a file of `docker save`. Raises EngineError."""
     final = folder / f"{recipe.image.name}@{recipe.input_tag}+{image_id.removeprefix('sha256:')}.sif"
     say(f"{recipe.image.name}: making a SIF for Apptainer, a minute for each gigabyte")
-    with _beside(folder) as work:
+    with _beside(folder, recipe) as work:
         made = Path(work) / "image.sif"
         # Apptainer's messages are in its standard error. Its cache would keep a second copy of each layer.
         command = ["apptainer", "--quiet", "build", "--disable-cache", "--mksquashfs-args", _COMPRESSION]

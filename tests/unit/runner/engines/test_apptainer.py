@@ -105,6 +105,8 @@ def test_a_sif_that_apptainer_does_not_make_is_told_in_its_words_and_nothing_is_
     archive_of(tmp_path / "0.tar", f"{ID}.json")
     monkeypatch.setattr("runner.images.transfer.folder.find", lambda folder, recipe: SimpleNamespace(sha256="0"))
     folder = sif.own_folder()
+    # A runner that was killed while it made one.
+    (folder / f".{IMAGE.name}@{recipe.input_tag}-killed" / "build").mkdir(parents=True)
     with pytest.raises(EngineError, match=r"(?s)made no SIF in .*no space left"):
         sif.unpack(tmp_path, recipe, folder, lambda line: None)
     assert [path.suffix for path in folder.iterdir()] == [".lock"]
