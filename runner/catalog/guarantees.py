@@ -38,6 +38,9 @@ class Tested:
 # The limits that need a controller of cgroups.
 _BY_CGROUPS = frozenset({"memory", "processes", "CPUs"})
 
+# Without systemd Apptainer sets no limit of cgroups. The CPUs are those of the process that starts it.
+_OF_APPTAINER = frozenset(GUARANTEES) - {"seccomp", "memory", "processes"}
+
 # (engine, whether it is rootless, version of cgroups) -> its test; None: nobody has tested it. Neither of the last two: the
 # engine does not depend on them.
 TABLE: Mapping[tuple[str, bool | None, str | None], Tested | None] = {
@@ -48,6 +51,10 @@ TABLE: Mapping[tuple[str, bool | None, str | None], Tested | None] = {
     ("podman", True, "1"): Tested("2026-11-27", "Podman Engine 4.3.1", frozenset(GUARANTEES) - _BY_CGROUPS),
     ("podman", False, "2"): None,
     ("podman", True, "2"): None,
+    ("apptainer", False, "1"): Tested("2026-11-28", "Apptainer 1.4.5", _OF_APPTAINER),
+    ("apptainer", True, "1"): Tested("2026-11-28", "Apptainer 1.4.5", _OF_APPTAINER),
+    ("apptainer", False, "2"): None,
+    ("apptainer", True, "2"): None,
     ("venv", None, None): Tested("2026-11-27", "processes of Linux 6.18", frozenset({"CPUs", "kill"})),
 }
 
@@ -77,4 +84,3 @@ def rows() -> Iterator[Iterable[str]]:
     for key, tested in TABLE.items():
         cells = [("held" if name in tested.held else "**not held**") if tested else NOT_TESTED for name in GUARANTEES]
         yield named(*key), f"{tested.of}, {tested.date}" if tested else "", *cells
-    yield "apptainer", "", *["not built"] * len(GUARANTEES)

@@ -107,7 +107,8 @@ def verify(
         str | None, typer.Option(help="Measure an image of the catalog instead of this environment.")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="host, docker, podman, venv or auto; default: host, and auto with --image.")
+        str | None,
+        typer.Option(help="host, docker, podman, apptainer, venv or auto; default: host, and auto with --image."),
     ] = None,
     workloads: Annotated[
         list[str] | None, typer.Option(help="Names between commas, or all; default: cnn-cifar10,gru-imdb.")

@@ -12,6 +12,7 @@ from runner.engines.base import Engine, EngineError, Settings
 ENGINES = {
     "docker": "runner.engines.docker.engine:DockerEngine",
     "podman": "runner.engines.podman.podman:PodmanEngine",
+    "apptainer": "runner.engines.apptainer.apptainer:ApptainerEngine",
     "venv": "runner.engines.process.venv:VenvEngine",
     "host": "runner.engines.process.host:HostEngine",
 }

@@ -39,7 +39,8 @@ class Options(Request):
         default=True, description="Wait while another runner holds a GPU; otherwise end at once and say which."
     )
     engine: str = Field(
-        default="auto", description="auto, docker, podman, venv or host (the interpreter that the runner is in)."
+        default="auto",
+        description="auto, docker, podman, apptainer, venv or host (the interpreter that the runner is in).",
     )
     nodes: str | None = Field(
         default=None,

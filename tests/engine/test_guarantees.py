@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,11 +16,13 @@ import pytest
 
 from runner.catalog import guarantees
 from runner.catalog.images import Image
+from runner.engines.apptainer import sif
+from runner.engines.apptainer.apptainer import ApptainerEngine
 from runner.engines.base import Engine, EngineError, ReadyImage, Slot
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.podman.podman import PodmanEngine
 from runner.engines.process.venv import VenvEngine
-from runner.results.on_disk.isolation import not_held
+from runner.results.on_disk.isolation import caveat, not_held
 from tests.fixtures.lies import PLAY, honest, row_of
 from tests.stand_ins.podman import OwnPodman, why_not
 
@@ -43,7 +46,7 @@ status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in
 plain = {"null", "zero", "full", "random", "urandom", "tty", "console", "ptmx"}
 nodes = {name for name in os.listdir("/dev") if stat.S_IFMT(os.lstat("/dev/" + name).st_mode) in (stat.S_IFBLK, stat.S_IFCHR)}
 print(json.dumps({
-    "network": os.listdir("/sys/class/net") == ["lo"],
+    "network": [line.split(":")[0].strip() for line in open("/proc/net/dev").readlines()[2:]] == ["lo"],
     "root": bool(os.statvfs("/").f_flag & os.ST_RDONLY),
     "capabilities": all(int(status[name], 16) == 0 for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"))
         and status["NoNewPrivs"].strip() == "1",
@@ -72,6 +75,20 @@ def own_podman(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield podman
 
 
+@pytest.fixture(scope="module")
+def base_sif(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        sif.version()
+    except EngineError as error:
+        pytest.skip(f"left out, because {error}")
+    folder = tmp_path_factory.mktemp("sif")
+    subprocess.run(["docker", "save", "--output", str(folder / "image.tar"), base_image], check=True)
+    # lz4 takes the least time to make.
+    build = ["apptainer", "--quiet", "build", "--disable-cache", "--mksquashfs-args", "-comp lz4"]
+    subprocess.run([*build, str(folder / "image.sif"), f"docker-archive:{folder / 'image.tar'}"], check=True)
+    return folder / "image.sif"
+
+
 @pytest.fixture
 def engine_of(
     request: pytest.FixtureRequest, base_image: str, catalog: dict[str, Image], monkeypatch: pytest.MonkeyPatch
@@ -81,6 +98,8 @@ def engine_of(
     def engine(name: str) -> tuple[Engine, tuple[str, ...], str]:
         if name == "venv":
             return VenvEngine(), (sys.executable,), ""
+        if name == "apptainer":
+            return ApptainerEngine(), (str(request.getfixturevalue("base_sif")), "python3"), ""
         if name == "podman":
             monkeypatch.setenv("CONTAINER_HOST", request.getfixturevalue("own_podman").url)
         started = PodmanEngine() if name == "podman" else DockerEngine()
@@ -95,7 +114,7 @@ def is_left() -> bool:
     return any(b"600.125" in path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists())
 
 
-@pytest.mark.parametrize("name", ["docker", "podman", "venv"])
+@pytest.mark.parametrize("name", ["docker", "podman", "apptainer", "venv"])
 def test_a_cell_sees_what_the_table_says_of_its_engine(
     engine_of: Callable[[str], Any], catalog: dict[str, Image], name: str, tmp_path: Path
 ) -> None:
@@ -139,6 +158,42 @@ def test_a_cell_on_podman_is_measured_and_its_row_has_podmans_own_name(
     isolation = json.loads(row["isolation_json"])
     assert isolation["engine"].startswith("Podman Engine ")
     assert isolation["rootless"] is (os.getuid() != 0)
+
+
+def test_a_cell_in_apptainer_is_measured_and_its_row_says_what_did_not_hold(
+    engine_of: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    engine, python, digest = engine_of("apptainer")
+    row = row_of(engine, (*python, "-c", PLAY), digest, honest, tmp_path)
+    assert (row["status"], row["engine"]) == ("ok", "apptainer"), row["reason"]
+    isolation = json.loads(row["isolation_json"])
+    assert isolation["engine"] == f"Apptainer {engine.version}"
+    assert "seccomp" in not_held(isolation)
+    assert "did not apply these limits to its container:" in str(caveat(isolation))
+
+
+def test_a_cell_in_apptainer_that_lost_its_keeper_is_ended(
+    engine_of: Callable[[str], Any], catalog: dict[str, Image], tmp_path: Path
+) -> None:
+    engine, python, digest = engine_of("apptainer")
+    prepared = ReadyImage(next(iter(catalog.values())), digest, (*python, "-c", FAMILY))
+    running = engine.start(prepared, [], SLOT, "keeper", None, tmp_path / "c")
+    next(iter(running.events()))
+    os.kill(running.pid(), signal.SIGKILL)
+    running.stop()
+    assert running.wait().left is None
+    assert not is_left()
+
+
+def test_a_sif_that_cannot_be_started_is_told_with_apptainers_own_reason(
+    engine_of: Callable[[str], Any], catalog: dict[str, Image], tmp_path: Path
+) -> None:
+    engine, _, digest = engine_of("apptainer")
+    (tmp_path / "image.sif").write_bytes(b"no image")
+    prepared = ReadyImage(next(iter(catalog.values())), digest, (str(tmp_path / "image.sif"), "python3"))
+    with pytest.raises(EngineError, match="Apptainer started no container: FATAL"):
+        engine.start(prepared, [], SLOT, "broken", None, tmp_path / "c")
 
 
 def test_a_podman_that_would_leave_gpus_out_is_refused_for_them(

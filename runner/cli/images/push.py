@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from runner.cli.images import Names, chosen
 from runner.cli.shared import BaseImage, note
+from runner.engines.apptainer import sif
 from runner.errors import UserError
 from runner.images import builder
 from runner.images.docker_client import connect, list_images
@@ -52,10 +54,20 @@ def push(
         typer.echo(f"{image.name} {pushed}")
 
 
+class Form(StrEnum):
+    """The forms of an image in a folder."""
+
+    DOCKER = "docker"
+    SIF = "sif"
+
+
 def export(
     names: Names,
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A folder that all nodes see.")],
     base_image: BaseImage = None,
+    form: Annotated[
+        Form, typer.Option("--as", help="The form: a file of `docker save`, or a SIF for --engine apptainer.")
+    ] = Form.DOCKER,
 ) -> None:
     """A run loads them with `--images-from FOLDER`. Prints the file of each image."""
     images = chosen(names)
@@ -65,7 +77,13 @@ def export(
     if missing := [one.image.name for one in recipes if builder.built(here, one) is None]:
         some = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
         raise UserError(f"not built, or stale: {some}; `runner images build {shlex.join(names)}` makes them")
+    if form is Form.SIF:
+        sif.version()
     for one in recipes:
+        if form is Form.SIF:
+            path = sif.export(client, one, str(builder.built(here, one)), to, note)
+            typer.echo(f"{one.image.name} {path} {path.stat().st_size / 1e9:.2f} GB")
+            continue
         note(f"exporting {one.image.name}")
         entry, new = folder.export(client, one, to)
         said = "" if new else " (was there)"

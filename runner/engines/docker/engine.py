@@ -76,6 +76,15 @@ class DockerEngine(Engine):
     def _client(self) -> Client:
         return connect()
 
+    @property
+    def client(self) -> Client:
+        """The connection to the engine. Raises EngineError."""
+        return self._client
+
+    def built(self, recipe: Recipe) -> str | None:
+        """The id of the image that is built of these inputs and up to date; None where there is none."""
+        return builder.built(self._listed(), recipe)
+
     @functools.cached_property
     def _info(self) -> dict[str, Any]:
         return dict(self._client.info())

@@ -50,18 +50,21 @@ CACHE_VARIABLES = (
     "MS_COMPILER_CACHE_PATH",
 )
 
+# The folder on the host, for a cell that sees it under another name.
+SCRATCH_VARIABLE = "DLBENCH_SCRATCH"
+
 # The warning about cells of these engines.
 NOT_WALLED_IN = (
     "cells run without containers: they can read and write what you can (--engine docker runs them in containers)"
 )
 
 # The user's variables that a cell sees. Any other could change the result unnoticed.
-_KEPT = ("PATH", "USER", "LOGNAME", "SHELL", "TZ", "LANG", "LC_ALL", "LC_CTYPE", "LANGUAGE")
+KEPT = ("PATH", "USER", "LOGNAME", "SHELL", "TZ", "LANG", "LC_ALL", "LC_CTYPE", "LANGUAGE")
 
 
 def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str] = ()) -> dict[str, str]:
     """The environment of a cell. `keep` names further variables of the user's that it sees."""
-    names = [name for name in (*_KEPT, *keep) if name in os.environ]
+    names = [name for name in (*KEPT, *keep) if name in os.environ]
     environment = {name: os.environ[name] for name in names}
     environment |= {
         "HOME": environment.get("HOME", str(scratch)),
@@ -96,11 +99,21 @@ def start_process(
 ) -> LocalRunning:
     """Start a cell below a keeper. Raises EngineError."""
     cache.mkdir(parents=True, exist_ok=True)
-    scratch = _make_scratch()
+    scratch = make_scratch()
     environment = cell_environment(slot, cache.resolve(), scratch, keep) | dict(extra or {}) | {"DLBENCH_RUN": label}
     command = [*prepared.command, *arguments]
     if data is not None:
         command += ["--data", str(data.resolve())]
+    return LocalRunning(*keep_below(command, environment, slot, scratch), scratch)
+
+
+def keep_below(
+    command: Sequence[str], environment: Mapping[str, str], slot: Slot, scratch: Path
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a keeper and below it the command, on the slot's CPUs: the keeper, and the lifeline that ends it when it is closed.
+
+    Raises EngineError, and removes the scratch folder then.
+    """
     read_end, write_end = os.pipe()
     cpus = ",".join(map(str, slot.cpus))
     try:
@@ -117,10 +130,10 @@ def start_process(
     except OSError as error:
         os.close(write_end)
         trees.remove(scratch)
-        raise EngineError(f"a cell of {prepared.command[0]} could not be started ({system_fault(error)})") from error
+        raise EngineError(f"a cell of {command[0]} could not be started ({system_fault(error)})") from error
     finally:
         os.close(read_end)
-    return LocalRunning(process, write_end, scratch)
+    return process, write_end
 
 
 class LocalRunning:
@@ -246,11 +259,11 @@ def _could_not_be_ended(pids: Sequence[int]) -> str:
 
 def kill_users_of(scratch: Path, keeper_pid: int | None = None) -> list[int]:
     """Kill the processes of the cell with this temporary folder, by their environment, and those below its keeper; returns them."""
-    variable = b"TMPDIR=" + os.fsencode(scratch)
+    variables = {name + b"=" + os.fsencode(scratch) for name in (b"TMPDIR", SCRATCH_VARIABLE.encode())}
     pids = keeper.descendants(keeper_pid) if keeper_pid is not None else []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if variable in (folder / "environ").read_bytes().split(b"\0"):
+            if not variables.isdisjoint((folder / "environ").read_bytes().split(b"\0")):
                 pids.append(int(folder.name))
     keeper.kill(pids)
     return pids
@@ -265,7 +278,7 @@ def oom_kills() -> int:
     return 0
 
 
-def _make_scratch() -> Path:
+def make_scratch() -> Path:
     """A temporary folder that names its owner, so that a later runner can remove what a killed one left."""
     prefix = owner_of(os.getpid()).replace("/", "_") + "_"
     return Path(tempfile.mkdtemp(prefix=prefix, dir=private_folder("scratch")))

@@ -12,7 +12,7 @@ from typing import Any, cast
 Isolation = Mapping[str, Any]
 
 # The engines whose cells run in containers.
-CONTAINER_ENGINES = frozenset({"docker", "podman"})
+CONTAINER_ENGINES = frozenset({"docker", "podman", "apptainer"})
 
 
 def not_held(isolation: Isolation) -> tuple[str, ...]:

@@ -130,7 +130,7 @@ def test_the_host_engine_measures_the_interpreter_that_was_named(monkeypatch: py
 
 
 def test_an_unknown_engine_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(EngineError, match="no engine 'lxc'; there are auto, docker, podman, venv, host"):
+    with pytest.raises(EngineError, match="no engine 'lxc'; there are auto, docker, podman, apptainer, venv, host"):
         choose("lxc")
 
 

@@ -1,0 +1,160 @@
+"""SIF files, Apptainer's own form of an image: made of an image of Docker or Podman, or of a file of `runner images export`.
+
+A SIF is one file of the name <image>@<tag of its inputs>+<id of the image it was made of>.sif. It is written under another name and
+renamed: it is there whole or not at all. Whoever can write into the folder can put anything into an image.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.version import InvalidVersion, Version
+
+from runner import trees
+from runner.engines.cell_cache import private_folder
+from runner.engines.process.venv import alone
+from runner.errors import EngineError, naming, system_fault
+from runner.images.transfer import folder as exports
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+    from runner.images.recipe import Recipe
+
+# Tested with 1.4.5. Older releases lack options that are used here.
+_SINCE = "1.4.0"
+
+# The end of a SIF's name has the id of the image that it was made of.
+_ID = re.compile(r"\+([0-9a-f]{64})\.sif$")
+
+# gzip, the default, takes three times the CPU time.
+_COMPRESSION = "-comp zstd -Xcompression-level 3"
+
+# The last lines of Apptainer say why it made no SIF.
+_SHOWN_LINES = 5
+
+
+def version() -> str:
+    """The version of the Apptainer on PATH. Raises EngineError where there is none, or one that is too old."""
+    program = shutil.which("apptainer")
+    if program is None:
+        raise EngineError(
+            f"there is no apptainer on PATH; install the package apptainer, {_SINCE} or later (apptainer.org/docs/admin), "
+            "or load your cluster's module of it"
+        )
+    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    said = (answer.stdout.split() or [""])[-1]
+    try:
+        is_old = Version(said.split("-")[0]) < Version(_SINCE)
+    except InvalidVersion:
+        raise EngineError(f"{program} does not say its version ({(answer.stdout + answer.stderr)[:200]!r})") from None
+    if is_old:
+        raise EngineError(f"{program} is Apptainer {said}; cells need {_SINCE} or later")
+    return said
+
+
+def own_folder() -> Path:
+    """The folder of the SIFs that this user's runs made. Raises EngineError."""
+    return private_folder("sifs")
+
+
+def find(folder: Path, recipe: Recipe, image_id: str | None = None) -> Path | None:
+    """The newest SIF of these inputs in a folder, or the one made of the image with this id; None where it has none."""
+    sifs = [path for path in folder.glob(f"{recipe.image.name}@{recipe.input_tag}+*.sif") if _ID.search(path.name)]
+    if image_id is not None:
+        sifs = [path for path in sifs if image_of(path) == image_id]
+    return max(sifs, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def image_of(sif: Path) -> str:
+    """The id of the image that a SIF was made of, by its name."""
+    match = _ID.search(sif.name)
+    assert match is not None, sif
+    return f"sha256:{match[1]}"
+
+
+def export(client: DockerClient, recipe: Recipe, image_id: str, folder: Path, say: Callable[[str], None]) -> Path:
+    """Put a built image into a folder as a SIF, unless it is there. Raises EngineError and FolderError."""
+    with _alone(folder, recipe, say):
+        if there := find(folder, recipe, image_id):
+            return there
+        with _beside(folder, recipe) as work:
+            entry, _ = exports.export(client, recipe, Path(work))
+            return _make(Path(work) / f"{entry.sha256}.tar", recipe, image_id, folder, say)
+
+
+def unpack(archives: Path, recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Path | None:
+    """Make a SIF of the image with these inputs in a folder of exported images; None where it has none. Raises EngineError."""
+    exported = exports.find(archives, recipe)
+    if exported is None:
+        return None
+    archive = archives / f"{exported.sha256}.tar"
+    with _alone(folder, recipe, say):
+        image_id = _id_in(archive)
+        return find(folder, recipe, image_id) or _make(archive, recipe, image_id, folder, say)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, recipe: Recipe, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of an image in a folder, and remove what a killed runner left there of it, which may be gigabytes."""
+    with alone(folder / f"{recipe.image.name}@{recipe.input_tag}", say):
+        for left in folder.glob(f"{_unfinished(recipe)}*"):
+            trees.remove(left)
+        yield
+
+
+def _unfinished(recipe: Recipe) -> str:
+    """The beginning of the name of a folder in which a SIF is made."""
+    return f".{recipe.image.name}@{recipe.input_tag}-"
+
+
+def _beside(folder: Path, recipe: Recipe) -> tempfile.TemporaryDirectory[str]:
+    """A folder for files of gigabytes, on the disk that the SIF will be on: /tmp may be small."""
+    return tempfile.TemporaryDirectory(prefix=_unfinished(recipe), dir=folder)
+
+
+def _id_in(archive: Path) -> str:
+    """The id of the image in a file of `docker save`. Raises EngineError."""
+    try:
+        with naming(archive), tarfile.open(archive) as tar:
+            manifest = tar.extractfile("manifest.json")
+            config = str(json.load(manifest)[0]["Config"]) if manifest else ""
+    except OSError as error:
+        raise EngineError(system_fault(error)) from error
+    except (tarfile.TarError, ValueError, LookupError, TypeError):
+        config = ""
+    if not (match := re.search(r"[0-9a-f]{64}", config)):
+        raise EngineError(f"{archive} is no file of `docker save`; remove it, and export the image again")
+    return f"sha256:{match[0]}"
+
+
+def _make(archive: Path, recipe: Recipe, image_id: str, folder: Path, say: Callable[[str], None]) -> Path:
+    """Make a SIF of a file of `docker save`. Raises EngineError."""
+    final = folder / f"{recipe.image.name}@{recipe.input_tag}+{image_id.removeprefix('sha256:')}.sif"
+    say(f"{recipe.image.name}: making a SIF for Apptainer, a minute for each gigabyte")
+    with _beside(folder, recipe) as work:
+        made = Path(work) / "image.sif"
+        # Apptainer's messages are in its standard error. Its cache would keep a second copy of each layer.
+        command = ["apptainer", "--quiet", "build", "--disable-cache", "--mksquashfs-args", _COMPRESSION]
+        command += [str(made), f"docker-archive:{archive.resolve()}"]
+        environment = os.environ | {"APPTAINER_TMPDIR": work}
+        ended = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False
+        )
+        if ended.returncode != 0:
+            last = "\n".join(f"  {line}" for line in ended.stderr.strip().splitlines()[-_SHOWN_LINES:])
+            raise EngineError(f"{recipe.image.name}: Apptainer made no SIF in {folder}\n{last}")
+        with naming(final):
+            made.chmod(0o644)
+            made.replace(final)
+    return final
