@@ -369,7 +369,7 @@ class InAThread(WhileTimed):
 
 @gru.mistake("timing")
 class HalfOfTheWorkBetweenWindows(InAThread, Gru):
-    """Half of the work of a window is done by a thread after the window, before its loss is told."""
+    """Half of the work of a window is done by a thread after the window, before its loss is reported."""
 
 
 class DrainedByRead(InAThread):
@@ -482,7 +482,7 @@ class ClockAtTwoThirds(ClockSlowed):
 
 @mlp.mistake(
     "timing",
-    not_caught="The windows may arrive over twice their time, and no judge holds their ends against when they are told.",
+    not_caught="The windows may arrive over twice their time, and no judge holds their ends against the times of their reports.",
 )
 class ClockOfTheLoopHalved(Mlp):
     """The adapter replaces the clock of the timed loop alone: half of the time passes."""
