@@ -14,7 +14,7 @@ import pytest
 from runner.admission.record import Recorder
 from runner.catalog.images import PROJECT
 from runner.engines.base import Exit
-from tests.contract.mutants import table
+from tests.contract.mutants import table, whole
 from tests.contract.mutants.registry import FAMILIES, KINDS, REWRITE
 from tests.fixtures.cpus import take_own_cpus
 from tests.fixtures.judged import judge
@@ -43,6 +43,8 @@ CAUGHT_BY = {
     ("gru-imdb", "GatesInAnotherOrder"): "logits",
     ("gru-imdb", "RecurrentBiasForgotten"): "logits",
     ("gru-imdb", "AdamWithoutBiasCorrection"): "parameter",
+    ("gru-imdb", "HalfOfTheBatchWhileTimed"): "learning",
+    ("gru-imdb", "OneBatchReplayed"): "learning",
 }
 
 # Mistakes that were once measured and ranked, in a real cell each: workload, class. The first few are tried in every run.
@@ -86,6 +88,8 @@ def test_every_mutant_is_refused_unless_it_is_listed_as_not_caught(framework: st
     assert [row_of(v) for v in verdicts if not v["refused"] and not v["not_caught"]] == []
     # One that errs by about a bound is refused by chance: its masks are drawn.
     refused = [(row_of(v), v["refused"][0]) for v in verdicts if v["refused"] and v["not_caught"]]
+    # A loaded machine may make the runner refuse a real cell.
+    refused = [entry for entry in refused if entry[1][0] != whole.RUNNER]
     assert [entry for entry in refused if entry[1][3] is None or entry[1][3] > 1.5] == []
 
 
@@ -126,7 +130,7 @@ def test_the_document_says_what_refuses_each_and_by_how_much(framework: str) -> 
                 if (p, q) == (phase, quantity) and (q != "exact" or what(t) == what(tensor))
             ]
             assert rows, (row_of(verdict), row, verdict["refused"][:3])
-            if row[1] != "not finite":
+            if row[1] not in ("not finite", ""):
                 assert 0.1 < (rows[0] or 0.0) / float(row[1]) < 10, (row_of(verdict), row, verdict["refused"][0])
 
 

@@ -3,7 +3,7 @@
 `python -m tests.contract.mutants.run FRAMEWORK [--all | --some] [NAME ...]` in an interpreter that has the framework. A cell here is
 one of preset quick that measures a few steps only, and ends with the first phase that refuses. NAME is a class, a workload, or both as
 WORKLOAD/CLASS. With the name "none" nothing is run, and the list of mutants is printed. With --some one of ten is run, which their
-names decide, beside those that are named.
+names decide, beside those that are named. A mutant with WHOLE is left to tests.contract.mutants.table, which runs it as a real cell.
 """
 
 import contextlib
@@ -72,8 +72,11 @@ def verdict(mutant):
 
     refused: [phase, quantity, tensor, bounds] of each row that failed, the worst first; an error of the bench counts as a row.
     worst: the largest error of all rows, in bounds; without "moved", a share whose bound says only that it is not all.
+    whole: True of a mutant that is still to be run as a real cell.
     """
     begin, emitter = time.perf_counter(), Collected()
+    adapter, refused = mutant.adapter, []
+    whole = getattr(adapter, "WHOLE", False)
     words = [
         "run",
         mutant.workload,
@@ -82,13 +85,13 @@ def verdict(mutant):
         "--threads",
         str(min(2, len(os.sched_getaffinity(0)))),
     ]
-    contract.load_adapter = lambda framework, workload: mutant.adapter
-    refused = []
+    contract.load_adapter = lambda framework, workload: adapter
     try:
         with contextlib.ExitStack() as planted:
-            for what in getattr(mutant.adapter, "PLANTED", ()):
+            for what in getattr(adapter, "PLANTED", ()):
                 planted.enter_context(mock.patch.object(*what))
-            short_cell(parser().parse_args(words), emitter, mutant.steps).run()
+            if not whole:
+                short_cell(parser().parse_args(words), emitter, mutant.steps).run()
     except RefusedError:
         pass
     except BenchError as error:
@@ -112,6 +115,7 @@ def verdict(mutant):
         "refused": refused,
         "worst": worst,
         "seconds": round(time.perf_counter() - begin, 1),
+        "whole": whole,
     }
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from runner.catalog.images import PROJECT, load_catalog
 from runner.engines.process.venv import VenvEngine
+from tests.contract.mutants import whole
 from tests.contract.mutants.registry import FAMILIES, KINDS, REWRITE
 from tests.fixtures.cpus import take_own_cpus
 
@@ -43,8 +44,15 @@ image, on a CPU at fp32. The table says what refused it. The mutants are the cla
   "digits" are parts of `landing` that no mask can change (`bench/dropout.py`). `exact` is what else of a step is exact, in the
   proof's steps and in the last ones that training took (`bench/digits.py`, `bench/last_steps.py`).
 
+- A phase `runner` is no phase of the cell: the mutant was run as a real cell, and the judge of that name (`runner/admission/judges.py`)
+  refused its output. The row has no bounds.
+
 Mistakes of a feed, or of a data module, are planted in the bench beside the adapter.
 A mistake that begins after some steps, or is made only where dropout is on, shows after the measurement: the proof refuses it.
+
+The class "timing" holds cheats, and no slips: work that ends after the clock is read, cheaper steps while nobody looks, remembered results,
+patched clocks and checkers. An adapter is code of the bench's own process, so a determined one can pass. Those that do are listed
+under "Not caught". They stand in code that is reviewed, and a cell's `code_sha256` says which code ran.
 
 ## What was run
 
@@ -80,8 +88,17 @@ def run(framework: str, which: str, names: Sequence[str] = ()) -> Run:
     ended = subprocess.run(
         words, cwd=PROJECT, stdout=subprocess.PIPE, text=True, env=variables, check=True, preexec_fn=take_own_cpus
     )
-    found: Run = json.loads(ended.stdout)
-    return found
+    return with_whole_cells(json.loads(ended.stdout))
+
+
+def with_whole_cells(of: Run) -> Run:
+    """The run, with the mutants that need a real cell: they are run here, beside the runner's judges."""
+    for verdict in of["verdicts"]:
+        if verdict.pop("whole", False):
+            where = verdict["framework"], verdict["workload"], verdict["name"]
+            verdict["refused"] = whole.refused(python_of(verdict["framework"]), *where)
+            print(*where, verdict["refused"][:1], file=sys.stderr, flush=True)
+    return of
 
 
 def document(rows: Rows, dates: Mapping[str, str]) -> str:
@@ -149,6 +166,8 @@ def _refusal(verdict: Verdict) -> list[str]:
         return ["nothing", ""]
     phase, quantity, tensor, bounds = verdict["refused"][0]
     where = " ".join(word for word in (phase, quantity, "" if quantity == tensor else tensor) if word)
+    if phase == whole.RUNNER:
+        return [where, ""]
     return [where, "not finite" if bounds is None else f"{bounds:.1e}".replace("e+0", "e").replace("e+", "e")]
 
 
@@ -220,7 +239,7 @@ def main(paths: Sequence[str]) -> None:
     if list(paths) == ["--new"]:
         runs = [each for each in map(run_new, IMAGES) if each["verdicts"]]
     elif paths:
-        runs = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
+        runs = [with_whole_cells(json.loads(Path(path).read_text(encoding="utf-8"))) for path in paths]
     else:
         runs = [run(framework, "--all") for framework in IMAGES]
     verdicts = {(v["framework"], v["workload"], v["name"]): v for each in runs for v in each["verdicts"]}
