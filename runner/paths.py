@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shlex
 import shutil
 import sys
@@ -31,18 +32,24 @@ def own_command() -> str:
 
 
 def home() -> Path | None:
-    """The user's home; None where neither HOME nor the system's list of users names one, as in many containers of clusters."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return None
+    """The user's home; None where neither HOME nor the system's list of users names one, as in many containers of clusters.
+
+    A HOME that is empty or relative names none: it would be another folder in each working directory.
+    """
+    named = os.environ.get("HOME", "")
+    if not os.path.isabs(named):
+        try:
+            named = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            return None
+    return Path(named) if os.path.isabs(named) else None
 
 
 def _of_user(variable: str, ask: Callable[..., Path]) -> Path:
     """A folder of the user's, in the one that the variable names, else in the home. Raises UserError where there is neither."""
-    if home() is None and not os.environ.get(variable):
+    if home() is None and not os.path.isabs(os.environ.get(variable, "")):
         raise UserError(
-            f"the home folder of user {os.getuid()} is not known: set HOME, or {variable}, to a folder that you may write"
+            f"the home folder of user {os.getuid()} is not known: set HOME, or {variable}, to the absolute path of a folder that you may write"
         )
     return Path(ask(_NAME, appauthor=False))
 
