@@ -36,20 +36,24 @@ def home() -> Path | None:
 
     A HOME that is empty or relative names none: it would be another folder in each working directory.
     """
-    named = os.environ.get("HOME", "")
-    if not os.path.isabs(named):
-        try:
-            named = pwd.getpwuid(os.getuid()).pw_dir
-        except KeyError:
-            return None
-    return Path(named) if os.path.isabs(named) else None
+    try:
+        return _absolute("HOME") or Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return None
+
+
+def _absolute(variable: str) -> Path | None:
+    """The folder that a variable names; None where it is unset, empty or relative."""
+    named = Path(os.environ.get(variable, ""))
+    return named if named.is_absolute() else None
 
 
 def _of_user(variable: str, ask: Callable[..., Path]) -> Path:
     """A folder of the user's, in the one that the variable names, else in the home. Raises UserError where there is neither."""
-    if home() is None and not os.path.isabs(os.environ.get(variable, "")):
+    if home() is None and _absolute(variable) is None:
         raise UserError(
-            f"the home folder of user {os.getuid()} is not known: set HOME, or {variable}, to the absolute path of a folder that you may write"
+            f"the home folder of user {os.getuid()} is not known: set HOME, or {variable}, to the absolute path of a folder "
+            "that you may write"
         )
     return Path(ask(_NAME, appauthor=False))
 
