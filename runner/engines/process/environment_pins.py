@@ -14,7 +14,7 @@ from runner.catalog.images import read_pins
 _FOLDER = re.compile(r"^([^-]+)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info$")
 
 
-# What `venv` itself installs.
+# Installed by `venv` itself.
 _OF_VENV = frozenset({"pip", "setuptools"})
 
 # Of a RECORD: libraries with ten thousand files name the first of their code within it.
