@@ -210,6 +210,13 @@ KNOWN = (
         "`git diff images` shows the change; take it back, or make the lock again",
     ),
     # the machine
+    # torch's words about shared memory; those of a full one end as a full disk's, so they come before.
+    Known(
+        r"(shared memory|</torch_)[^\n]*No space left on device|/dev/shm[^\n]*(No space left on device|ENOSPC)"
+        r"|(No space left on device|ENOSPC)[^\n]*/dev/shm",
+        "/dev/shm is full",
+        "a larger shared memory for the container, or remove what ended processes left in /dev/shm (`df /dev/shm`)",
+    ),
     Known(r"No space left on device|ENOSPC", "a disk is full", "free some space, then --resume"),
     Known(
         r"Disk quota exceeded|EDQUOT",
@@ -226,8 +233,14 @@ KNOWN = (
         "no further thread or process could be started: a limit of processes, or a Docker older than 20.10.10 with a newer C library",
         "`ulimit -u` and pids.max of the control group tell the limits; or a newer Docker",
     ),
+    # It also says "cannot allocate memory", and is no lack of it.
     Known(
-        r"std::bad_alloc|MemoryError|Unable to allocate",
+        r"cannot allocate memory in static TLS block",
+        "a library was loaded too late for the room that programs keep for thread-local data",
+        "LD_PRELOAD of that library, or a newer C library",
+    ),
+    Known(
+        r"std::bad_alloc|MemoryError|Unable to allocate|[Cc]an(not|'t) allocate memory|ENOMEM",
         "memory did not suffice, or a limit (`ulimit -v`) ended it",
         "a machine with more memory, a higher limit, or fewer cells at a time",
     ),
@@ -253,12 +266,7 @@ KNOWN = (
         "`ulimit -n` tells and raises it",
     ),
     Known(
-        r"cannot allocate memory in static TLS block",
-        "a library was loaded too late for the room that programs keep for thread-local data",
-        "LD_PRELOAD of that library, or a newer C library",
-    ),
-    Known(
-        r"GLIBC(XX)?_[\d.]+' not found",
+        r"(GLIBC(XX)?|CXXABI)_[\d.]+' not found",
         "the framework's build needs a newer C or C++ library than this machine has",
         "--engine docker, whose images have their own; or an older build of the framework",
     ),
@@ -276,6 +284,11 @@ KNOWN = (
         r"CPU does not support x86-64-v[234]",
         "the base image needs instructions that this CPU does not have",
         "a newer CPU, or --base-image with an older distribution",
+    ),
+    Known(
+        r"Stale (NFS )?file handle|ESTALE",
+        "a folder on a network's disk was removed or exported anew while it was in use",
+        "mount it again, or set XDG_CACHE_HOME and --out to folders on this machine's disk; then --resume",
     ),
     Known(
         r"Read-only file system|EROFS",

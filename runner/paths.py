@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shlex
 import shutil
 import sys
@@ -31,18 +32,28 @@ def own_command() -> str:
 
 
 def home() -> Path | None:
-    """The user's home; None where neither HOME nor the system's list of users names one, as in many containers of clusters."""
+    """The user's home; None where neither HOME nor the system's list of users names one, as in many containers of clusters.
+
+    A HOME that is empty or relative names none: it would be another folder in each working directory.
+    """
     try:
-        return Path.home()
-    except RuntimeError:
+        return _absolute("HOME") or Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
         return None
+
+
+def _absolute(variable: str) -> Path | None:
+    """The folder that a variable names; None where it is unset, empty or relative."""
+    named = Path(os.environ.get(variable, ""))
+    return named if named.is_absolute() else None
 
 
 def _of_user(variable: str, ask: Callable[..., Path]) -> Path:
     """A folder of the user's, in the one that the variable names, else in the home. Raises UserError where there is neither."""
-    if home() is None and not os.environ.get(variable):
+    if home() is None and _absolute(variable) is None:
         raise UserError(
-            f"the home folder of user {os.getuid()} is not known: set HOME, or {variable}, to a folder that you may write"
+            f"the home folder of user {os.getuid()} is not known: set HOME, or {variable}, to the absolute path of a folder "
+            "that you may write"
         )
     return Path(ask(_NAME, appauthor=False))
 

@@ -28,6 +28,13 @@ STORED = 256
 TRAIN, TEST = "train", "val"
 SUFFIXES = (".png", ".npy", ".jpg", ".jpeg")
 ADVICE = "store every picture once at 256 x 256, as JPEG, 8-bit RGB PNG or .npy"
+ARCHIVE = "ILSVRC2012_img_%s.tar"  # the official one of a part
+KAGGLES = ("ILSVRC", "Data", "CLS-LOC")  # the folders around both parts
+UNPACK = {
+    TRAIN: "mkdir train && tar -xf TAR -C train && cd train && "
+    'for part in *.tar; do mkdir "${part%.tar}" && tar -xf "$part" -C "${part%.tar}" && rm "$part"; done',
+    TEST: "mkdir val && tar -xf TAR -C val",
+}
 MOST_BYTES = 1 << 24  # of a picture's file: one of 256 x 256 pixels has 200 kB at the most
 MOST_PICTURES = 1 << 22  # of a part: ImageNet has 1 281 167
 
@@ -124,11 +131,28 @@ def _folders(folder):
 def _classes(at):
     """The names of the folders in a folder, in order."""
     if not os.path.isdir(at):
+        folder = os.path.dirname(at)
         message = (
-            "%s is missing: put ImageNet's classes there, a folder each, or shards %s-*.tar and %s-*.tar beside it"
+            "%s is missing (%s): put ImageNet's classes there, a folder each, or shards %s-*.tar and %s-*.tar beside it"
         )
-        raise DataError(message % (at, TRAIN, TEST))
+        raise DataError(_as_downloaded(folder, os.path.basename(at)) or message % (at, files.held(folder), TRAIN, TEST))
     return [name for name in _names(at) if os.path.isdir(os.path.join(at, name))]
+
+
+def _as_downloaded(folder, what):
+    """A sentence on a part of ImageNet that lies in a folder as it is downloaded, and what to do with it; None where none does."""
+    for skipped in range(len(KAGGLES)):
+        inner = os.path.join(folder, *KAGGLES[skipped:])
+        if os.path.isdir(os.path.join(inner, what)):
+            return "%s holds ImageNet as Kaggle packs it: name %s instead; %s" % (folder, inner, ADVICE)
+    archive = os.path.join(folder, ARCHIVE % what)
+    if not os.path.isfile(archive):
+        return None
+    message = (
+        "%s is ImageNet as it is downloaded, and is not read: unpack it with `%s` in %s; "
+        "then move the pictures of val into the folders of their classes, and %s"
+    )
+    return message % (archive, UNPACK[what].replace("TAR", ARCHIVE % what), folder, ADVICE)
 
 
 def _names(at):

@@ -66,8 +66,11 @@ def document(tables: Tables) -> ReportDocument:
 
 
 def records(tables: Tables) -> list[Mapping[str, Any]]:
-    """Every cell of every group as a flat record, for CSV."""
-    return [cell for finding in findings(tables) for cell in _group(finding)["cells"]]
+    """Every cell of every group as a flat record, for CSV; then those that are not yet run."""
+    return [
+        *(cell for finding in findings(tables) for cell in _group(finding)["cells"]),
+        *map(_cell, tables.waiting),
+    ]
 
 
 def _group(finding: Finding) -> GroupRecord:

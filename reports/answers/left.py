@@ -13,7 +13,7 @@ import numpy as np
 from reports.data.model import MeasuredCell, StoredRun
 from reports.wording import plural
 from runner.results.cells import resume_command
-from runner.text import length
+from runner.text import length, visible
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,15 @@ def left(cells: Iterable[MeasuredCell], records: Iterable[StoredRun] = ()) -> tu
 def lacks(cell: MeasuredCell) -> int:
     """How many of the cell's repeats are planned and not yet run."""
     return max(0, cell.planned - len(cell.repeats))
+
+
+def named(waiting: Iterable[MeasuredCell]) -> list[str]:
+    """A line for each workload and device with the labels of its cells that are not yet run: a count alone names none."""
+    labels: dict[str, list[str]] = {}
+    for cell in waiting:
+        place = ", ".join((cell.key.workload, cell.key.device, cell.key.precision, cell.key.preset))
+        labels.setdefault(visible(place, 200), []).append(visible(cell.label, 200))
+    return [f"{place}: {', '.join(cells)}" for place, cells in labels.items()]
 
 
 def _of(cells: list[MeasuredCell], stored: Mapping[str, Any] | None) -> Left:

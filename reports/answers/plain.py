@@ -57,6 +57,8 @@ def sections(tables: Tables) -> Iterator[Section]:
         yield Section(tuple(_head(finding)), heads, rows, numbers, (*_under(finding, left), ""))
     if bare:
         yield _without_answer(bare)
+    if waiting := of_runs.named(tables.waiting):
+        yield Section(("not yet run:", *(f"  {line}" for line in waiting), ""))
     for line in run_history.history(tables).notes if len(tables.runs) > 1 else ():
         yield Section(below=(visible(line, 300),))
     if question := conditions.question(tables.cells):

@@ -358,10 +358,12 @@ def records(history: History) -> list[MovedRecord]:
 
 
 def every_record(history: History) -> list[dict[str, Any]]:
-    """Both kinds of records with the same fields, for CSV."""
-    rows: list[dict[str, Any]] = [dict(row) for row in records(history)]
-    fields = dict.fromkeys(rows[0]) if rows else {}
-    return [*rows, *(fields | dict(one.record) for one in history.broken)]
+    """Both kinds of records with the same fields, for CSV. Of a cell that fails since, an open row would say the same cell twice."""
+    failing = {same(one.cell) for one in history.broken}
+    rows = [(row, dict(record)) for row, record in zip(history.rows, records(history), strict=True)]
+    fields = dict.fromkeys(rows[0][1]) if rows else {}
+    kept = (record for row, record in rows if row.verdict != "open" or same(row.cell) not in failing)
+    return [*kept, *(fields | dict(one.record) for one in history.broken)]
 
 
 def document(history: History) -> HistoryDocument:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from reports.answers import export, standing
 from reports.answers.export import Column, escaped
 from reports.answers.findings import Finding, without_answer
+from reports.answers.left import named
 from reports.answers.overview import Overview
 from reports.data.model import Group, MeasuredCell, Tables
 from reports.wording import between_ratios, duration, number, percent, plural
@@ -20,6 +21,8 @@ def markdown(overview: Overview) -> str:
     bare = without_answer(overview.findings)
     answers = [part for finding in overview.findings if finding not in bare for part in answer(finding)]
     answers += _bare(bare) if bare else []
+    if waiting := named(tables.waiting):
+        answers += ["### Not yet run", "\n".join(f"- {escaped(line, len(line))}" for line in waiting)]
     parts = [f"## {escaped(overview.title)}", escaped(overview.lead, 1000), *answers]
     parts += ["\n".join(f"- {escaped(words, 1000)}" for words in overview.changes)]
     runs = ", ".join(escaped(run.run_id) for run in tables.runs)

@@ -26,8 +26,8 @@ from runner.results.on_disk.schema import TABLES as TABLES
 from runner.results.on_disk.schema import arrow_schema as arrow_schema
 from runner.results.on_disk.schema import no_rows as no_rows
 from runner.results.on_disk.whole import StoreError as StoreError
+from runner.results.on_disk.whole import other_kind, replace_bytes
 from runner.results.on_disk.whole import read_bytes as read_bytes
-from runner.results.on_disk.whole import replace_bytes
 from runner.results.on_disk.whole import write_bytes as write_bytes
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ _FIRST_YEAR = 2026
 
 # A repeat takes 150 kB as tables of its own, and a tenth of that in a piece with others.
 _MOST_LATEST = 256
+
+
+# Bytes of a file that tell its kind.
+_HEAD = 200
 
 
 class RunStore:
@@ -64,9 +68,10 @@ class RunStore:
         replace_bytes(self.folder / "run.json", json.dumps(manifest, indent=2, sort_keys=True).encode())
 
     def manifest(self) -> dict[str, Any]:
-        path = self.folder / "run.json"
+        path, content = self.folder / "run.json", b""
         try:
-            manifest = json.loads(read_bytes(path))
+            content = read_bytes(path)
+            manifest = json.loads(content)
         except (FileNotFoundError, NotADirectoryError):
             raise StoreError(
                 f"{self.folder} is not a run: it has no run.json; name a folder that `runner matrix` made"
@@ -74,7 +79,8 @@ class RunStore:
         except OSError as error:
             raise StoreError(f"{path} cannot be read ({error.strerror}); restore it, or leave this run out") from None
         except (ValueError, RecursionError) as error:
-            raise StoreError(f"{path} is not JSON ({error}); restore it, or leave this run out") from None
+            why = other_kind(content[:_HEAD], text=True) or str(error)
+            raise StoreError(f"{path} is not JSON ({why}); restore it, or leave this run out") from None
         if not isinstance(manifest, dict) or type(manifest.get("schema_version")) is not int:
             raise StoreError(
                 f"{path}: schema_version is no whole number, so no release wrote this; restore it, or leave this run out"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 Isolation = Mapping[str, Any]
 
@@ -41,5 +41,10 @@ def caveat(isolation: Isolation | None) -> str | None:
 
 
 def of_row(row: Mapping[str, Any]) -> Isolation | None:
-    """The fact of a stored row, which follows from a checked parcel; None where it has none."""
-    return cast("Isolation | None", json.loads(row.get("isolation_json") or "null"))
+    """The fact of a stored row; None where it has none, or one of another form: no parcel vouches for the rows of old releases."""
+    try:
+        fact = json.loads(row.get("isolation_json") or "null")
+        limits = {str(limit): [asked, has] for limit, (asked, has) in fact["limits"].items()}
+        return {"engine": str(fact["engine"]), "rootless": bool(fact["rootless"]), "limits": limits}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None

@@ -54,15 +54,18 @@ def read_bytes(path: Path, most: int = MOST_MANIFEST_BYTES) -> bytes:
         os.close(descriptor)
 
 
-def other_kind(head: bytes) -> str | None:
-    """A clause on the kind of a file that is no Parquet file, by its first bytes, and what to do; None if it is not known."""
+def other_kind(head: bytes, *, text: bool = False) -> str | None:
+    """A clause on the kind of a file that is not what it was taken for, by its first bytes, and what to do; None if it is not known.
+
+    `text`: it was taken for text, so that it is text says nothing.
+    """
     if head.startswith(b"version https://git-lfs"):
         return "it is a pointer of Git LFS: `git lfs pull` gets the file that it stands for"
     if head.startswith(b"PK\x03\x04"):
         return "it is a zip file, or a spreadsheet"
     if head.lstrip()[:1] == b"<":
         return "it is a web page: what was saved is a login or an error, and not the file"
-    if head and not set(head) - set(range(32, 127)) - set(b"\t\r\n"):
+    if head and not text and not set(head) - set(range(32, 127)) - set(b"\t\r\n"):
         return "it is text"
     return None
 

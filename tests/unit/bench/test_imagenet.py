@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import tarfile
 import time
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_fewer_are_taken_evenly_spaced(tmp_path: Path) -> None:
 def test_a_missing_part_an_unknown_class_or_an_empty_part_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nowhere cannot be read"):
         load(str(tmp_path / "nowhere"))
-    with pytest.raises(DataError, match=r"train is missing: put ImageNet's classes there"):
+    with pytest.raises(DataError, match=r"train is missing \(it is empty\): put ImageNet's classes there"):
         load(str(tmp_path))
     folder_of(tmp_path, {"fish/a.png": WHITE}, {"bird/a.png": WHITE})
     with pytest.raises(DataError, match=r"bird is no class of .*train: sort the validation pictures"):
@@ -84,6 +85,36 @@ def test_a_missing_part_an_unknown_class_or_an_empty_part_is_told(tmp_path: Path
     (tmp_path / "val" / "ILSVRC2012_val_00000001.JPEG").write_bytes(WHITE)
     with pytest.raises(DataError, match=r"val has its pictures in no folder of a class .*: move each into"):
         load(str(tmp_path))
+
+
+@pytest.mark.parametrize("given", ["", "ILSVRC", "ILSVRC/Data"])
+def test_the_path_to_give_is_told_of_imagenet_as_kaggle_packs_it(tmp_path: Path, given: str) -> None:
+    inner = tmp_path / "ILSVRC" / "Data" / "CLS-LOC"
+    folder_of(inner, {"fish/a.png": WHITE}, {"fish/a.png": WHITE})
+    with pytest.raises(
+        DataError, match=f"as Kaggle packs it: name {inner} instead; store every picture once at 256 x 256"
+    ):
+        load(str(tmp_path / given))
+    assert len(load(str(inner)).train.pictures) == 1
+
+
+def test_the_commands_that_unpack_imagenet_as_it_is_downloaded_are_told_and_work(tmp_path: Path) -> None:
+    of_class = shard_of(tmp_path / "n01440764.tar", {"n01440764_1.JPEG": WHITE})
+    folder = tmp_path / "data"
+    folder.mkdir()
+    shard_of(folder / "ILSVRC2012_img_train.tar", {of_class.name: of_class.read_bytes()})
+    shard_of(folder / "ILSVRC2012_img_val.tar", {"ILSVRC2012_val_00000001.JPEG": WHITE})
+    for part in ("train", "val"):
+        with pytest.raises(DataError, match=f"ILSVRC2012_img_{part}.tar is ImageNet as it is downloaded") as error:
+            load(str(folder))
+        assert "256 x 256" in str(error.value)
+        subprocess.run(["sh", "-c", str(error.value).split("`")[1]], cwd=folder, check=True)
+    assert [path.name for path in (folder / "train").iterdir()] == ["n01440764"]
+    with pytest.raises(DataError, match=r"val has its pictures in no folder of a class .*: move each into"):
+        load(str(folder))
+    (folder / "val" / "n01440764").mkdir()
+    (folder / "val" / "ILSVRC2012_val_00000001.JPEG").rename(folder / "val" / "n01440764" / "v.JPEG")
+    assert len(load(str(folder)).train.pictures) == 1
 
 
 def test_hidden_files_that_a_mac_leaves_beside_pictures_are_passed_over(tmp_path: Path) -> None:

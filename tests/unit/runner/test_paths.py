@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pwd
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 from runner import paths
+from runner.errors import UserError
 
 
 def test_the_folders_are_those_of_the_xdg_specification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,6 +26,30 @@ def test_without_the_variables_they_lie_in_the_users_home(tmp_path: Path, monkey
     monkeypatch.setenv("HOME", str(tmp_path))
     assert paths.cache_folder() == tmp_path / ".cache" / "dlbench"
     assert paths.data_folder() == tmp_path / ".local" / "share" / "dlbench"
+
+
+@pytest.mark.parametrize("unset", [None, "", "rel"])
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_home_or_cache_that_is_no_absolute_path_counts_as_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unset: str | None, listed: bool
+) -> None:
+    def getpwuid(_: int) -> types.SimpleNamespace:
+        if listed:
+            return types.SimpleNamespace(pw_dir=str(tmp_path))
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", getpwuid)
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+        if unset is not None:
+            monkeypatch.setenv(name, unset)
+    if listed:
+        assert paths.cache_folder() == tmp_path / ".cache" / "dlbench"
+    else:
+        with pytest.raises(UserError, match="set HOME, or XDG_CACHE_HOME, to the absolute path"):
+            paths.cache_folder()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert paths.cache_folder() == tmp_path / "cache" / "dlbench"
 
 
 def test_a_command_to_type_is_the_one_by_which_the_runner_was_started(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -69,6 +71,8 @@ def test_a_cell_that_no_longer_computes_right_is_said_in_every_format(tmp_path: 
     assert "1 cell that worked before failed since." in " ".join(ask(tmp_path).stdout.split())
     (record,) = json.loads(ask(tmp_path, "--format", "json").stdout)["broken"]
     assert (record["workload"], record["verdict"], record["b_runs"]) == ("cnn-cifar10", "fails since", "20261123")
+    rows = csv.DictReader(io.StringIO(ask(tmp_path, "--format", "csv").stdout))
+    assert [row["verdict"] for row in rows if (row["image"], row["workload"]) == broken] == ["fails since"]
 
 
 def test_one_run_has_no_history_and_says_how_it_gets_one(tmp_path: Path) -> None:

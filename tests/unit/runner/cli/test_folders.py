@@ -11,10 +11,11 @@ import errno
 import fcntl
 import functools
 import os
+import pwd
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import typer
@@ -101,15 +102,18 @@ def well(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def no_home(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
-    """As a user without an entry in the system's list, in an emptied environment."""
+def no_home(patch: pytest.MonkeyPatch, folder: Path, **variables: str) -> Iterator[None]:
+    """As a user without an entry in the system's list, in an environment emptied but for these variables."""
 
-    def home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
+    def getpwuid(uid: int) -> NoReturn:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
 
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
         patch.delenv(name, raising=False)
-    patch.setattr(Path, "home", home)
+    for name, value in variables.items():
+        patch.setenv(name, value)
+    # Python's own answers and the libraries' all follow from this list.
+    patch.setattr(pwd, "getpwuid", getpwuid)
     yield
 
 
@@ -164,6 +168,9 @@ noexec = functools.partial(on_a_disk, options="noexec")
 no_inodes = functools.partial(on_a_disk, options="nr_inodes=3")
 SITUATIONS = {
     "no HOME": no_home,
+    "HOME empty": functools.partial(no_home, HOME=""),
+    "HOME relative": functools.partial(no_home, HOME="rel"),
+    "XDG relative": functools.partial(no_home, XDG_CACHE_HOME="rel", XDG_DATA_HOME="rel"),
     "HOME=/": home_is_root,
     "XDG only": xdg_only,
     "no cache": no_cache,

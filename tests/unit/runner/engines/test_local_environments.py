@@ -221,19 +221,26 @@ def test_a_site_whose_pip_installs_for_the_user_still_gets_its_environment(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", ["gone", "another version"])
+@pytest.mark.parametrize("change", ["gone", "another version", "no code"])
 def test_an_environment_that_is_not_what_its_lock_says_is_made_again(
     tmp_path: Path, wheel: tuple[str, Path], change: str
 ) -> None:
     tiny, said = image(tmp_path, wheel[0]), []
     prepared = VenvEngine().prepare(tiny, lambda line: None)
     (told,) = Path(prepared.command[0]).parent.parent.glob("lib/*/site-packages/tinyframework-1.0.dist-info")
-    told.rename(told.with_name("tinyframework-2.0.dist-info" if change == "another version" else "other-1.0.dist-info"))
+    if change == "no code":
+        (told.parent / "tinyframework.py").unlink()
+    else:
+        told.rename(
+            told.with_name("tinyframework-2.0.dist-info" if change == "another version" else "other-1.0.dist-info")
+        )
     assert VenvEngine().prepare(tiny, said.append) == prepared
-    why = (
-        "its tinyframework is 2, and the lock has 1" if change == "another version" else "tinyframework 1 is not in it"
-    )
-    assert f"({why}): it is made again" in said[0]
+    why = {
+        "gone": "tinyframework 1 is not in it",
+        "another version": "its tinyframework is 2, and the lock has 1",
+        "no code": "its tinyframework lacks tinyframework.py",
+    }
+    assert f"({why[change]}): it is made again" in said[0]
     assert told.exists()
 
 

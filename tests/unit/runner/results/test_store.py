@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from runner.paths import PROJECT
 from runner.results import store
+from runner.results.on_disk import isolation
 from runner.results.store import TABLES, RunStore, StoreError
 from tests.fixtures import stored, synthetic
 
@@ -153,3 +155,46 @@ def test_a_device_a_pipe_or_a_link_is_written_to_and_not_replaced(tmp_path: Path
     link.symlink_to(file)
     store.write_bytes(link, b"new")
     assert (link.is_symlink(), file.read_bytes()) == (True, b"new")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+            "a pointer of Git LFS: `git lfs pull` gets",
+        ),
+        (b"<!DOCTYPE html><title>Sign in</title>", "a web page"),
+        (b"PK\x03\x04rest", "a zip file"),
+        (b"{ 'run_id': 1 }", "Expecting property name"),
+    ],
+)
+def test_a_run_json_of_another_kind_is_named_for_what_it_is(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "run.json").write_bytes(content)
+    with pytest.raises(StoreError, match=f"run.json is not JSON .*{says}"):
+        RunStore(tmp_path).manifest()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "null",
+        "{",
+        "[]",
+        "7",
+        "{}",
+        '{"engine": "x", "rootless": true}',
+        '{"engine": "x", "rootless": true, "limits": []}',
+        '{"engine": "x", "rootless": true, "limits": {"memory": [1]}}',
+        "[" * 100_000,
+    ],
+)
+def test_limits_of_a_container_in_another_form_are_passed_over(text: str | None) -> None:
+    assert isolation.of_row({"isolation_json": text}) is None
+
+
+def test_limits_of_a_container_are_those_that_were_stored() -> None:
+    fact = {"engine": "Podman Engine 4.3.1", "rootless": True, "limits": {"memory": [1, None]}}
+    assert isolation.of_row({"isolation_json": json.dumps(fact)}) == fact
