@@ -102,7 +102,7 @@ def _marker_sums(path):
 
 
 def _marked(path, field):
-    """What a marker says of each file, as text. Its numbers are never made: one of a million digits takes minutes."""
+    """A field of a marker: file -> what it says of it, as text. Its numbers are never made: one of a million digits takes minutes."""
     try:
         with opened(path) as file:
             content = file.read(_MOST_MARKER_BYTES + 1)

@@ -91,7 +91,7 @@ class KitFacts(Frozen):
     @field_validator("options")
     @classmethod
     def _is_flat(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """What lies deeper can neither be written nor be shown."""
+        """A value that lies deeper can neither be written nor be shown."""
         for name, value in options.items():
             values = value if isinstance(value, list) else [value]
             if len(values) > _MOST_OF_AN_OPTION or any(isinstance(each, list | dict) for each in values):
