@@ -30,7 +30,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Of umount2(2): also where a file is still open, and not where a link points to.
 _DETACH, _NO_LINK = 2, 8
 
-# The paths that could not be removed: each is told once.
+# The sentences that were told: each is told once.
 _told: set[str] = set()
 
 
@@ -261,7 +261,7 @@ def remove(folder: Path) -> str | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            return _tell(f"{os.fspath(folder)!a} could not be removed ({error.strerror}); remove it by hand")
+            return tell(f"{os.fspath(folder)!a} could not be removed ({error.strerror}); remove it by hand")
         try:
             (os.rmdir if stat.S_ISDIR(status.st_mode) else os.unlink)(folder)
         except FileNotFoundError:
@@ -271,11 +271,12 @@ def remove(folder: Path) -> str | None:
             # New entries, or more than one pass can remove, are for the next pass.
             if removed and time.monotonic() < end:
                 continue
-            return _tell(f"{os.fspath(folder)!a} could not be removed ({why}); remove it by hand")
+            return tell(f"{os.fspath(folder)!a} could not be removed ({why}); remove it by hand")
         return None
 
 
-def _tell(sentence: str) -> str:
+def tell(sentence: str) -> str:
+    """Print a sentence, once only."""
     if sentence not in _told:
         _told.add(sentence)
         print(sentence, file=sys.stderr, flush=True)

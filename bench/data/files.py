@@ -20,6 +20,8 @@ OFFICIAL, GENERATED, OWN = "official", "generated", "own"
 MARKER = "dlbench-generated.json"
 SUMS = "SHA256SUMS"
 _BLOCK = 1 << 20
+# A stand-in is smaller by far, and what somebody else put into a shared cache may be a hole of any size.
+_MOST_MARKER_BYTES, _MOST_STAND_IN_BYTES = 1 << 20, 8 << 30
 
 
 def opened(path):
@@ -96,10 +98,18 @@ def _check(folder, names, sums, algorithm, expected, fix="make the files or that
 
 
 def _marker_sums(path):
+    return _marked(path, "files")
+
+
+def _marked(path, field):
+    """A field of a marker: file -> what it says of it, as text. Its numbers are never made: one of a million digits takes minutes."""
     try:
         with opened(path) as file:
-            sums = json.loads(file.read().decode("utf-8"))["files"]
-        return {str(name): str(value) for name, value in sums.items()}
+            content = file.read(_MOST_MARKER_BYTES + 1)
+        if len(content) > _MOST_MARKER_BYTES:
+            raise ValueError("it has more than %d bytes" % _MOST_MARKER_BYTES)
+        values = json.loads(content.decode("utf-8"), parse_int=str)[field]
+        return {str(name): str(value) for name, value in values.items()}
     except (IOError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError("%s is damaged (%s): remove its folder, and it is generated again" % (path, error))
 
@@ -118,7 +128,7 @@ def _sums(path):
 def stand_in(cache, name, generator, seed, train_items, test_items, write):
     """The folder of a generated stand-in, made now if the cache does not hold it whole.
 
-    It holds what write(folder, train_items, test_items, seed) puts there, and a marker with the facts and every file's SHA-256.
+    It holds what write(folder, train_items, test_items, seed) puts there, and a marker with the facts and every file's SHA-256 and size.
     It is made aside and renamed, so a reader sees it whole or not at all, and several cells may make it at once. A damaged one is
     made again.
     """
@@ -146,9 +156,14 @@ def stand_in(cache, name, generator, seed, train_items, test_items, write):
 def _mark(folder, facts):
     paths = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
     sums = {os.path.relpath(path, folder).replace(os.sep, "/"): checksum(path, "sha256") for path in sorted(paths)}
+    marker = dict(facts, files=sums, sizes=_sizes(folder, sums))
     with io.open(os.path.join(folder, MARKER), "w", encoding="utf-8") as file:
-        file.write(json.dumps(dict(facts, files=sums), indent=1, sort_keys=True) + "\n")
+        file.write(json.dumps(marker, indent=1, sort_keys=True) + "\n")
     os.chmod(folder, 0o755)  # mkdtemp makes it private; another user's cell may read it
+
+
+def _sizes(folder, names):
+    return {name: os.path.getsize(os.path.join(folder, name)) for name in names}
 
 
 def _put(aside, target):
@@ -169,6 +184,12 @@ def _whole(folder):
         return False
     try:
         sums = _marker_sums(marker)
+        sizes = _sizes(folder, sums)
+        # Before a file is read: its size may be any.
+        if sum(sizes.values()) > _MOST_STAND_IN_BYTES or _marked(marker, "sizes") != {
+            n: str(s) for n, s in sizes.items()
+        }:
+            return False
         return all(checksum(os.path.join(folder, name), "sha256") == value for name, value in sums.items())
-    except DataError:
+    except (DataError, OSError, ValueError):
         return False

@@ -56,7 +56,7 @@ def renew(run: RunStore) -> None:
         return
     import pyarrow as pa
 
-    parcels, index = run.parcels(), derived.signed_index(run.folder, manifest["run_id"])
+    parcels, index = _planned_of(run, manifest), derived.signed_index(run.folder, manifest["run_id"])
     if index is not None:
         _refuse_changed(parcels, index)
         if index.rules == rules_digest() and derived.is_current(run.folder, index, parcels):
@@ -70,6 +70,17 @@ def renew(run: RunStore) -> None:
     }
     digests = {name: (parcel.sha256, parcel.mark) for name, parcel in parcels.items()}
     derived.write(run.folder, manifest["run_id"], whole, digests, rules_digest())
+
+
+def _planned_of(run: RunStore, manifest: Mapping[str, Any]) -> dict[str, derived.ParcelFile]:
+    """The parcels of the cells that are planned. Another was put there: it has no row, and is told once."""
+    planned, parcels = {entry["id"] for entry in manifest["plan"]}, run.parcels()
+    for parcel in parcels.values():
+        if parcel.cell_id not in planned:
+            trees.tell(
+                f"{parcel.path} is of a cell that run.json does not plan, and is passed over; remove it, or restore run.json"
+            )
+    return {name: parcel for name, parcel in parcels.items() if parcel.cell_id in planned}
 
 
 def _refuse_changed(parcels: Mapping[str, derived.ParcelFile], index: derived.Index) -> None:
@@ -141,11 +152,7 @@ def _planned(folder: Path, manifest: Mapping[str, Any], file: derived.ParcelFile
     """The cell of a parcel as run.json has it, and the digest of the code that was planned. Raises StoreError."""
     from runner.plan.combination import Cell
 
-    entry = next((entry for entry in manifest["plan"] if entry["id"] == file.cell_id), None)
-    if entry is None:
-        raise StoreError(
-            f"{file.path}: {folder / 'run.json'} plans no cell {file.cell_id}; remove it, or restore run.json"
-        )
+    entry = next(entry for entry in manifest["plan"] if entry["id"] == file.cell_id)
     try:
         cell = Cell(**{field.name: entry[field.name] for field in fields(Cell) if field.name in entry})
     except TypeError:

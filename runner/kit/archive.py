@@ -34,8 +34,12 @@ MOST_FILES = 20_000
 # Of a file that is no parcel: facts.json and the manifest have entries for MOST_FILES at most.
 _MOST_JSON_BYTES = 16 * 2**20
 
-# A small archive unpacks to little: a parcel is packed already. Every archive may have the least.
-_UNPACKS_TO, _LEAST_UNPACKED_BYTES = 20, 16 * 2**20
+# A small archive unpacks to little: a parcel is packed already. Every archive may have the least, and the least of a file that is no
+# parcel, which is the plan of some thousand steps.
+_UNPACKS_TO, _LEAST_UNPACKED_BYTES, _LEAST_JSON_BYTES = 20, 16 * 2**20, 2 * 2**20
+
+# The values that an option of a kit may have.
+_MOST_OF_AN_OPTION = 1000
 
 # An archive that somebody unpacked and packed again may have its files in one folder, and `./` before their names. The manifest's digests
 # say what they are.
@@ -71,7 +75,7 @@ class KitFacts(Frozen):
     packages: Packages
     created: Annotated[Moment, Field(pattern=r"^20")]
     python: Annotated[str, Field(max_length=4096)]
-    options: dict[str, Any]
+    options: Annotated[dict[Text, Any], Field(max_length=100)]
     gpus: Annotated[tuple[GpuFacts, ...], Field(max_length=64)]
     refused: Annotated[tuple[Refused, ...], Field(max_length=64)]
     cpu: CpuFacts
@@ -83,6 +87,16 @@ class KitFacts(Frozen):
     @classmethod
     def _can_be_shown(cls, value: Any) -> Any:
         return shown_as_it_is(value)
+
+    @field_validator("options")
+    @classmethod
+    def _is_flat(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """A value that lies deeper can neither be written nor be shown."""
+        for name, value in options.items():
+            values = value if isinstance(value, list) else [value]
+            if len(values) > _MOST_OF_AN_OPTION or any(isinstance(each, list | dict) for each in values):
+                raise ValueError(f"{name} has neither a value nor a short list of values")
+        return options
 
     def steps(self) -> Iterator[KitStep]:
         """The steps that were planned, each of which may have a parcel in the archive."""
@@ -177,6 +191,7 @@ def _check_version(manifest: Any) -> None:
 def _unpacked(content: bytes) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     most = min(MOST_BYTES, _LEAST_UNPACKED_BYTES + _UNPACKS_TO * len(content))
+    most_json = min(_MOST_JSON_BYTES, _LEAST_JSON_BYTES + _UNPACKS_TO * len(content))
     # A browser may have unpacked it already.
     packed = content[:2] == b"\x1f\x8b"
     stream = _Bounded(gzip.GzipFile(fileobj=io.BytesIO(content)) if packed else io.BytesIO(content), most)
@@ -197,7 +212,7 @@ def _unpacked(content: bytes) -> dict[str, bytes]:
                 raise ArchiveError(f"it has two files {name!r}")
             if len(files) >= MOST_FILES:
                 raise ArchiveError(f"it has more than {MOST_FILES} files")
-            largest = parcel.MOST_BYTES if name.endswith(ENDING) else _MOST_JSON_BYTES
+            largest = parcel.MOST_BYTES if name.endswith(ENDING) else most_json
             if member.size > largest:
                 raise ArchiveError(f"{name!r} has more than {largest} bytes")
             file = archive.extractfile(member)

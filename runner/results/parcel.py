@@ -175,7 +175,9 @@ def decode(content: bytes, name: str) -> Parcel:
             line = _line(lines, number, _MOST_LINE_BYTES)
             piece = _piece_as_written(line)
             if piece is None:
-                if not line or not isinstance(value := document(line, f"line {number}"), dict):
+                # Its text may be all commas.
+                value = document(line, f"line {number}", _MOST_LINE_BYTES) if line else None
+                if not isinstance(value, dict):
                     raise ValueError("log: it is missing")
                 if "log" in value:
                     log = _field("log", value["log"], _text(MOST_LOG))

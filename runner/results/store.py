@@ -102,7 +102,11 @@ class RunStore:
         tables = {
             table: derived.table_of(table, some, self.run_id, cell_id, repeat) for table, some in rows.items() if some
         }
-        replace_bytes(self.folder / "repeats" / name, parcel)
+        path = self.folder / "repeats" / name
+        if path.is_dir():
+            # A cell put it there.
+            trees.remove(path)
+        replace_bytes(path, parcel)
         with self._lock:
             self.admitted[name] = hashlib.sha256(parcel).hexdigest()
             for table, part in tables.items():

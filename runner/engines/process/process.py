@@ -10,12 +10,13 @@ import contextlib
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench import rules
@@ -150,6 +151,8 @@ class LocalRunning:
         # Whatever of it could not be ended; the pipe then wakes the reader.
         self._left: str | None = None
         self._wake, self._waker = os.pipe()
+        # As /proc names them.
+        self._pipes = {f"pipe:[{os.fstat(each.fileno()).st_ino}]" for each in (process.stdout, process.stderr) if each}
         self._oom_kills = oom_kills()
         # Of a cell in several processes the kernel may end one. Then the cell itself ends as after any error (bench/ranks.py).
         self._says_killed = False
@@ -199,7 +202,7 @@ class LocalRunning:
                 return
         end = time.monotonic() + _END_SECONDS
         while not self._ended.wait(0.1):
-            pids = kill_users_of(self._scratch, self.pid())
+            pids = kill_users_of(self._scratch, self._pipes, self.pid())
             if time.monotonic() > end:
                 self._left = _could_not_be_ended(pids)
                 os.write(self._waker, b"x")
@@ -232,7 +235,7 @@ class LocalRunning:
         if code < 0 or self._scratch.exists():
             # Its keeper did not come to its end, so processes of the cell may go on without any output.
             end = time.monotonic() + _END_SECONDS
-            while (pids := kill_users_of(self._scratch)) and time.monotonic() < end:
+            while (pids := kill_users_of(self._scratch, self._pipes)) and time.monotonic() < end:
                 time.sleep(0.1)
             self._left = self._left or (_could_not_be_ended(pids) if pids else None)
         self._ended.set()
@@ -257,16 +260,38 @@ def _could_not_be_ended(pids: Sequence[int]) -> str:
     return f"processes of it{named} could not be ended; end them by hand"
 
 
-def kill_users_of(scratch: Path, keeper_pid: int | None = None) -> list[int]:
-    """Kill the processes of the cell with this temporary folder, by their environment, and those below its keeper; returns them."""
-    variables = {name + b"=" + os.fsencode(scratch) for name in (b"TMPDIR", SCRATCH_VARIABLE.encode())}
+def kill_users_of(scratch: Path, pipes: Collection[str] = (), keeper_pid: int | None = None) -> list[int]:
+    """Kill the processes of the cell with this temporary folder and these pipes, and those below its keeper; returns them."""
     pids = keeper.descendants(keeper_pid) if keeper_pid is not None else []
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if not variables.isdisjoint((folder / "environ").read_bytes().split(b"\0")):
-                pids.append(int(folder.name))
+        # The runner itself looks at what is in that folder.
+        if folder.name != str(os.getpid()) and (_is_of(scratch, folder) or _holds(scratch, pipes, folder)):
+            pids.append(int(folder.name))
     keeper.kill(pids)
     return pids
+
+
+def _is_of(scratch: Path, process: Path) -> bool:
+    """True if a process has the environment of the cell."""
+    variables = {name + b"=" + os.fsencode(scratch) for name in (b"TMPDIR", SCRATCH_VARIABLE.encode())}
+    with contextlib.suppress(OSError):
+        return not variables.isdisjoint((process / "environ").read_bytes().split(b"\0"))
+    return False
+
+
+def _holds(scratch: Path, pipes: Collection[str], process: Path) -> bool:
+    """True if a process is in the cell's folder, has a file of it open, or can write to its pipes: its environment may be empty."""
+    folder = os.path.realpath(scratch)
+    with contextlib.suppress(OSError):
+        for link in (process / "cwd", *(process / "fd").iterdir()):
+            with contextlib.suppress(OSError):
+                target = link.readlink().as_posix().removesuffix(" (deleted)")
+                # The link of what can be written has that right. A child of the runner may have the other end for a moment.
+                if target in pipes and link.lstat().st_mode & stat.S_IWUSR:
+                    return True
+                if target == folder or target.startswith(folder + os.sep):
+                    return True
+    return False
 
 
 def oom_kills() -> int:

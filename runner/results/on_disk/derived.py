@@ -19,12 +19,14 @@ import json
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner import trees
 from runner.paths import cache_folder
 from runner.results.on_disk.schema import SCHEMA_VERSION, TABLES, arrow_schema
 from runner.results.on_disk.whole import StoreError, read_bytes, replace_bytes
@@ -91,9 +93,16 @@ def parcels_of(folder: Path) -> dict[str, ParcelFile]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder / "repeats") as entries:
         for entry in entries:
             if name := _PARCEL.fullmatch(entry.name):
-                # A file that is removed meanwhile does not count.
-                with contextlib.suppress(FileNotFoundError):
-                    found[entry.name] = ParcelFile(Path(entry.path), name["cell"], int(name["repeat"]), mark_of(entry))
+                try:
+                    if entry.is_file():
+                        mark = mark_of(entry)
+                        found[entry.name] = ParcelFile(Path(entry.path), name["cell"], int(name["repeat"]), mark)
+                    else:
+                        trees.tell(f"{entry.path} is no file, and is passed over; remove it")
+                except FileNotFoundError:
+                    pass  # one that is removed meanwhile does not count
+                except OSError as error:
+                    trees.tell(f"{entry.path} cannot be read ({error.strerror}), and is passed over; remove it")
     return dict(sorted(found.items()))
 
 
@@ -313,11 +322,23 @@ def _key() -> bytes:
     """The key of this installation, which is made when it is needed first. Raises StoreError."""
     path = cache_folder() / "tables.key"
     try:
+        # A cell without walls may have put there what is none; the run goes on.
+        if not _is_key(path) and trees.remove(path) is None:
+            trees.tell(f"{path} was no key: there is a new one, and the tables of runs are made anew")
         return key_of(path)
     except OSError as error:
         raise StoreError(
             f"{path} cannot be used ({error.strerror}), and no run is read without it; set XDG_CACHE_HOME to a folder of yours"
         ) from None
+
+
+def _is_key(path: Path) -> bool:
+    """False where something else has its name, a link too. One that is missing is made later."""
+    try:
+        status = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return stat.S_ISREG(status.st_mode) and status.st_size == _KEY_BYTES
 
 
 def key_of(path: Path) -> bytes:

@@ -1,6 +1,8 @@
 """The data sets as the cells see them: what comes out, and whose files they are."""
 
+import json
 import multiprocessing
+import os
 import re
 
 import numpy as np
@@ -88,6 +90,52 @@ def test_a_damaged_stand_in_is_made_again(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     assert data.load("imdb", None, 90, 20, SEED, str(tmp_path)).sha256 == first.sha256
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def _hole(path):
+    os.truncate(str(path), 2 << 40)
+
+
+def _hole_of_the_size_that_is_marked(path):
+    _hole(path)
+    marker = path.with_name(files.MARKER)
+    marker.write_text(json.dumps(dict(json.loads(marker.read_text()), sizes={path.name: 2 << 40})))
+
+
+def _sizes_missing(path):
+    marker = path.with_name(files.MARKER)
+    marker.write_text(json.dumps(dict(json.loads(marker.read_text()), sizes={})))
+
+
+def _size_of_many_digits(path):
+    marker = path.with_name(files.MARKER)
+    marker.write_text(marker.read_text().replace('"sizes": {', '"sizes": {"a": %s, ' % ("9" * 500000)))
+
+
+def _a_name_that_is_none(path):
+    path.with_name(files.MARKER).write_text(json.dumps({"files": {"a\0": "0"}, "sizes": {"a\0": 1}}))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _hole,
+        lambda path: _hole(path.with_name(files.MARKER)),
+        _hole_of_the_size_that_is_marked,
+        _sizes_missing,
+        _size_of_many_digits,
+        _a_name_that_is_none,
+    ],
+)
+def test_a_stand_in_of_any_size_in_a_shared_cache_is_made_again_and_not_read(tmp_path, damage):
+    first = data.load("imdb", None, 90, 20, SEED, str(tmp_path))
+    (path,) = tmp_path.glob("*/imdb.npz")
+    size = path.stat().st_size
+    damage(path)
+    assert data.load("imdb", None, 90, 20, SEED, str(tmp_path)).sha256 == first.sha256
+    assert path.stat().st_size == size
+    assert json.loads(path.with_name(files.MARKER).read_text())["sizes"] == {"imdb.npz": size}
 
 
 def _load(cache, answers):

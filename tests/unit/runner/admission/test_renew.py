@@ -236,12 +236,7 @@ def of_another_repeat(path: Path) -> None:
     path.write_bytes(encode(parcel_of(CELL, 7)))
 
 
-def a_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-@pytest.mark.parametrize("damage", [torn, of_another_repeat, a_folder], ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", [torn, of_another_repeat], ids=lambda damage: damage.__name__)
 def test_a_parcel_that_cannot_be_admitted_is_named_with_what_to_do(
     run: RunStore, damage: Callable[[Path], None]
 ) -> None:
@@ -250,15 +245,31 @@ def test_a_parcel_that_cannot_be_admitted_is_named_with_what_to_do(
         renew(run)
 
 
-def test_a_parcel_of_a_cell_that_is_not_planned_or_not_what_its_id_says_is_refused(run: RunStore) -> None:
+def test_a_parcel_of_a_cell_that_is_not_what_its_id_says_is_refused(run: RunStore) -> None:
     manifest = run.manifest()
     (entry,) = manifest["plan"]
     run.write_manifest({**manifest, "plan": [{**entry, "framework": "jax"}]})
     with pytest.raises(StoreError, match=rf"run\.json: the cell {CELL.id} is not what its id says"):
         renew(run)
-    run.write_manifest({**manifest, "plan": []})
-    with pytest.raises(StoreError, match=rf"plans no cell {CELL.id}"):
-        renew(run)
+
+
+def test_what_a_cell_put_among_the_parcels_has_no_row_and_no_repeat_is_lost_to_it(
+    run: RunStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = run.folder / "repeats" / f"{CELL.id}.r2.parcel"
+    content = path.read_bytes()
+    path.unlink()
+    path.mkdir()
+    path.with_name("stranger.r1.parcel").write_bytes(b"no parcel")
+    renew(run)
+    assert store.statuses(run.folder) == {(CELL.id, repeat): "ok" for repeat in (1, 3)}
+    assert (CELL.id, 2) not in run.finished()
+    told = capfd.readouterr().err
+    assert f"{path} is no file, and is passed over; remove it" in told
+    assert "stranger.r1.parcel is of a cell that run.json does not plan, and is passed over" in told
+    admission.store_parcel(run, decode(content, path.name), CELL, HostFacts(image=admission.image_of(CELL)))
+    renew(run)
+    assert store.statuses(run.folder) == {(CELL.id, repeat): "ok" for repeat in (1, 2, 3)}
 
 
 def test_a_workload_that_this_checkout_does_not_have_is_named(tmp_path: Path, here: Callable[[str], None]) -> None:

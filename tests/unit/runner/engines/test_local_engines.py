@@ -202,6 +202,29 @@ def test_a_cell_that_ends_a_worker_by_sigterm_does_not_wait_for_ever(tmp_path: P
     assert output(start(tmp_path, script)) == b"-15\n"
 
 
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("leave", ["pass", "os.chdir('/')", "os.close(1); os.close(2)"])
+def test_a_process_without_environment_is_ended_with_its_cell_that_killed_its_keeper(
+    tmp_path: Path, leave: str
+) -> None:
+    """It lies in the cell's folder, or holds its pipes."""
+    script = f"""
+import os, signal, time
+if not os.fork():
+    os.setsid()
+    {leave}
+    os.execve("/bin/sleep", ["sleep", "987654"], {{}})
+time.sleep(0.5)
+os.kill(os.getppid(), signal.SIGKILL)
+"""
+    running = start(tmp_path, script)
+    threading.Timer(3, running.stop).start()
+    output(running)
+    assert running.wait().left is None
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [line for line in lines if b"987654" in line and line.startswith(b"sleep")]
+
+
 def test_orphans_that_end_while_the_cell_runs_do_not_pile_up(tmp_path: Path) -> None:
     script = """
 import os, subprocess, time

@@ -177,8 +177,17 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
         (files(facts=FACTS | {"created": "0001-01-01T00:00:00+00:00"}), "facts.json: created"),
         (
             files(facts=FACTS | {"packages": {"python": "3.11.7", "path": "x" * 17_000_000, "installed": []}}),
-            "'facts.json' has more than 16777216 bytes",
+            r"'facts.json' has more than \d+ bytes",
         ),
+        (
+            files(facts=FACTS | {"options": {"x": json.loads("[" * 300 + "]" * 300)}}),
+            "options: x has neither a value nor",
+        ),
+        (files(facts=FACTS | {"options": {"x": [{}]}}), "options: x has neither a value nor a short list"),
+        (files(facts=FACTS | {"options": {"x": [1] * 1001}}), "options: x has neither a value nor a short list"),
+        (files(facts=FACTS | {"options": dict.fromkeys(map(str, range(101)), 1)}), "facts.json: options"),
+        (files(facts=FACTS | {"options": {"x": [[]] * 450_000}}), "facts.json has more than 400000 values"),
+        (files(facts=FACTS | {"options": {"x": [[]] * 4_000_000}}), r"'facts.json' has more than \d+ bytes"),
         (
             files(facts=planned(workload="of-the-future"), name=NAME.replace("gru-imdb", "of-the-future")),
             "this release does not know torch of-the-future fp32",

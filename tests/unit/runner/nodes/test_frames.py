@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import time
 
 import pytest
 from hypothesis import given
@@ -62,6 +63,16 @@ def test_a_peer_that_sends_line_ends_for_ever_is_refused_before_it_has_sent_many
     list(decoder.feed(b"\n" * 60))
     with pytest.raises(FrameError, match="more than 100 empty lines came, and no frame"):
         list(decoder.feed(b"\n" * 60))
+
+
+@pytest.mark.parametrize("value", [b"[]", b"{}", b"1", b'"":0'])
+def test_a_header_of_a_million_values_is_refused_before_they_are_made(value: bytes) -> None:
+    ends = b"{}" if b":" in value else b"[]"
+    header = b'{"x":' + ends[:1] + b",".join([value] * 1_000_000) + ends[1:] + b"}"
+    stream, began = head(len(header), 0) + header, time.thread_time()
+    with pytest.raises(FrameError, match="a frame's header has more than 200000 values"):
+        list(Decoder().feed(stream))
+    assert time.thread_time() - began < 0.2
 
 
 def test_a_length_that_lies_takes_no_memory() -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from reports.data.tables import load
+from runner.admission.renew import renew
 from runner.paths import PROJECT, cache_folder
 from runner.results import store
 from runner.results.on_disk import derived
@@ -194,6 +195,53 @@ def test_the_key_is_one_for_all_processes_and_nobody_else_reads_it(tmp_path: Pat
     assert len({process.communicate()[0] for process in started}) == 1
     (key,) = (tmp_path / "cache" / "dlbench").iterdir()
     assert (stat.S_IMODE(key.stat().st_mode), key.stat().st_size) == (0o600, 32)
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "file").touch()
+
+
+def a_link_to_a_key(path: Path) -> None:
+    path.with_name("other").write_bytes(b"k" * 32)
+    path.symlink_to("other")
+
+
+@pytest.mark.parametrize(
+    "put", [os.mkfifo, a_folder, a_link_to_a_key, lambda path: path.symlink_to(path.name), Path.touch]
+)
+def test_what_a_cell_put_in_the_place_of_the_key_is_removed_and_told_once(
+    run: Path, capfd: pytest.CaptureFixture[str], put: Callable[[Path], None]
+) -> None:
+    key = cache_folder() / "tables.key"
+    before = key.read_bytes()
+    key.unlink()
+    put(key)
+    with pytest.raises(StoreError, match="its tables were not made here"):
+        store.read([run], "samples")
+    assert derived._key() == derived._key() == key.read_bytes()
+    assert (stat.S_IMODE(key.lstat().st_mode), key.lstat().st_size) == (0o600, 32)
+    assert key.read_bytes() not in (before, b"k" * 32)
+    assert capfd.readouterr().err.count(f"{key} was no key") == 1
+
+
+def test_what_a_cell_put_among_the_parcels_is_passed_over_and_told_once(
+    run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows, repeats = store.read([run], "samples"), run / "repeats"
+    cell, _, _ = min(repeats.iterdir()).name.partition(".")
+    (repeats / "dir.r1.parcel").mkdir()
+    (repeats / f"{cell}.r77.parcel").symlink_to(f"{cell}.r77.parcel")
+    os.mkfifo(repeats / "x.r1.parcel")
+    os.mkfifo(repeats / f"{cell}.r99.parcel")
+    for _ in range(2):
+        renew(RunStore(run))
+    assert store.read([run], "samples").equals(rows)
+    assert not {repeat for _, repeat in RunStore(run).finished()} & {77, 99}
+    told = capfd.readouterr().err.splitlines()
+    assert sorted(line.partition(" ")[0] for line in told) == sorted(
+        str(repeats / name) for name in ("dir.r1.parcel", "x.r1.parcel", f"{cell}.r77.parcel", f"{cell}.r99.parcel")
+    )
 
 
 def test_tables_of_a_folder_that_cannot_be_written_lie_in_the_cache(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
