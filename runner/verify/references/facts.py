@@ -82,7 +82,7 @@ class Facts(BaseModel):
         return f"{self.framework}{mode} {self.workload} {self.precision}"
 
 
-# What the host's entry has of the one device says nothing about another of its model. Some are facts of their own.
+# These fields of the host's entry name the one device, and say nothing about another of its model, or are facts of their own.
 _NOT_OF_DEVICE = {
     *roles.with_role("identity", "provenance", of=roles.DEVICE_ROLES),
     *("free_bytes", "memory_bytes", "driver"),
@@ -133,7 +133,7 @@ def facts_of(cell: StoredCell, manifest: Mapping[str, Any], machine_cpus: int | 
 
 
 def _machine(cell: StoredCell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the run recorded of the machine that measured the cell: its node in a run over several."""
+    """The run's facts of the machine that measured the cell: of its node in a run over several."""
     node = cell.row.get("node")
     if node is None:
         return _map(manifest.get("host"))
