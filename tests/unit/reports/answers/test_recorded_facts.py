@@ -106,9 +106,9 @@ def test_the_version_of_another_package_is_a_state(tmp_path: Path) -> None:
 
 def test_what_is_of_the_place_or_the_moment_parts_no_runs(tmp_path: Path) -> None:
     floating = set(roles.with_role("result", "provenance", of=roles.DEVICE_ROLES)) - {"uuid"}
-    before, after = (
+    both: list[Facts] = [
         {"gpu": dict.fromkeys(floating, count), "host": {"name": f"host-{count}", "memory_bytes": count * 25_210_122}}
         for count in (1000, 1001)
-    )
-    runs = days(tmp_path, before, after)
+    ]
+    runs = days(tmp_path, *both)
     assert told(runs) == refused(runs) == set()
