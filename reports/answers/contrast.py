@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -38,19 +38,31 @@ _NO_REPEATS = f"more than {MOST_ADVISED} repeats would be needed: a quieter mach
 # The conditions that may change between two measurements of a cell, as its row and its run recorded them.
 _OF_CELL = tuple(name for name in roles.with_role("choice", "state") if not name.endswith("_json"))
 _OF_HOST = roles.with_role("choice", "state", of=roles.HOST_ROLES)
+_OF_GPU = roles.with_role("choice", "state", of=roles.DEVICE_ROLES)
 
 
-def _recorded(cell: MeasuredCell) -> dict[str, object]:
-    """The recorded facts of a cell that explain a difference, by the words for them: of its row, its host and what its framework read back.
+def _recorded(cell: MeasuredCell) -> Iterator[tuple[str, str | roles.Size]]:
+    """The recorded facts of a cell that explain a difference, each as (the word for it, a value).
 
-    The GPUs are all of its model that its run could use: which of them a repeat got is chance.
+    The GPUs are all of its model that its run could use: which of them a repeat got is chance. A column without a value was not
+    recorded: it may be younger than the run. Everything else has a key only where it was recorded, so no value is a value there.
     """
-    own = {roles.WORDS.get(name, name): cell.row.get(name) for name in _OF_CELL}
-    own["container"] = isolation.described(isolation.of_row(cell.row))
-    host = {roles.WORDS.get(name, name): cell.host.get(name) for name in _OF_HOST}
-    return (
-        own | host | {"GPU": ", ".join(cell.gpus)} | {f"setting {name}": value for name, value in cell.settings.items()}
-    )
+    columns = {name: cell.row.get(name) for name in _OF_CELL}
+    columns["container"] = isolation.described(isolation.of_row(cell.row))
+    columns["GPU"] = ", ".join(str(gpu.get("uuid")) for gpu in cell.gpus)
+    yield from _in_words({name: value for name, value in columns.items() if value not in (None, "")})
+    yield from _in_words({name: cell.host[name] for name in _OF_HOST if name in cell.host})
+    for gpu in cell.gpus:
+        entry = {name: gpu[name] for name in _OF_GPU if name in gpu}
+        # A cell's row may have the driver too.
+        yield from _in_words({"driver_version": entry.pop("driver")} if "driver" in entry else {})
+        yield from _in_words(entry, "GPU ")
+    yield from _in_words(cell.settings, "setting ")
+    yield from _in_words(cell.versions)
+
+
+def _in_words(facts: Mapping[str, object], of: str = "") -> Iterator[tuple[str, str | roles.Size]]:
+    return ((f"{of}{roles.WORDS.get(name, name)}", roles.shown(name, value)) for name, value in facts.items())
 
 
 _DIGESTS = ("image", "lock", "code", "data")
@@ -87,17 +99,14 @@ class Side:
         return any(cell.shifts for cell in self.cells)
 
     @cached_property
-    def recorded(self) -> dict[str, tuple[str, ...]]:
-        """The values of each recorded fact, sorted. A fact of which no value was recorded is left out."""
-        values: dict[str, set[str]] = {}
+    def recorded(self) -> dict[str, tuple[str | roles.Size, ...]]:
+        """The values of each recorded fact, sorted. A fact that was not recorded is left out."""
+        values: dict[str, set[str | roles.Size]] = {}
         for cell in self.cells:
-            for name, value in _recorded(cell).items():
-                if value not in (None, ""):
-                    values.setdefault(name, set()).add(str(value))
-        return {
-            name: tuple(sorted(word.removeprefix("sha256:")[:12] if name in _DIGESTS else word for word in words))
-            for name, words in values.items()
-        }
+            for name, value in _recorded(cell):
+                short = str(value).removeprefix("sha256:")[:12] if name in _DIGESTS else value
+                values.setdefault(name, set()).add(short)
+        return {name: tuple(sorted(words, key=str)) for name, words in values.items()}
 
 
 @dataclass(frozen=True)
@@ -200,7 +209,7 @@ def differences(before: Side, after: Side) -> tuple[ChangedFact, ...]:
     """The recorded facts that differ between the sides, in a fixed order. A fact that one side did not record does not count."""
     old, new = before.recorded, after.recorded
     return tuple(
-        ChangedFact(name, ", ".join(old[name]), ", ".join(new[name]))
+        ChangedFact(name, ", ".join(map(str, old[name])), ", ".join(map(str, new[name])))
         for name in old
         if name in new and old[name] != new[name]
     )

@@ -109,8 +109,8 @@ class MeasuredCell(StoredCell):
     total_seconds: float | None
     host: Mapping[str, Any]
     command: str
-    # All GPUs of its model that its run could use, by UUID.
-    gpus: tuple[str, ...] = ()
+    # The entries in run.json of all GPUs of its model that its run could use, by UUID.
+    gpus: tuple[Mapping[str, Any], ...] = ()
     # The share of its CPUs that it got, if that is less than half, and another framework got half or more at the same work.
     cpu_share: float | None = None
 

@@ -187,13 +187,14 @@ def _cell(
     )
 
 
-def _gpus(stored: StoredCell, manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """The UUIDs of the GPUs of the cell's model that its run could use; none for a CPU."""
+def _gpus(stored: StoredCell, manifest: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The entries of the GPUs of the cell's model that its run could use, by UUID; none for a CPU."""
     if stored.key.device_kind != "cuda":
         return ()
     devices = (entry for entry in manifest.get("devices") or () if isinstance(entry, dict))
     model = bare_model(stored.key.device_model)
-    return tuple(sorted(str(entry.get("uuid")) for entry in devices if bare_model(str(entry.get("model"))) == model))
+    of_model = (entry for entry in devices if bare_model(str(entry.get("model"))) == model)
+    return tuple(sorted(of_model, key=lambda entry: str(entry.get("uuid"))))
 
 
 def _losses_not_compared(key: Key, checked: Collection[str]) -> Iterator[str]:

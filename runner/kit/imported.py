@@ -170,6 +170,8 @@ def _write_manifest(archive: Archive, origin: Origin, done: list[KitStep], run: 
     manifest["host"]["kernel"] = facts.kernel
     if isinstance(facts, RunFacts):
         manifest["host"] |= {"name": facts.machine, "machine_cpus": facts.machine_cpus}
+    # A fact that the archive does not tell is not known, and this machine's own CPUs are not those that measured.
+    del manifest["host"]["cpu_quota" if isinstance(facts, RunFacts) else "machine_cpus"]
     measured = Counter(step.cell for step in done if step.kind == "cell")
     counts = Counter(step.cell for step in facts.steps())
     for cell, entry in zip(plan.cells, manifest["plan"], strict=True):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.results import statistics, steadiness
+from runner.results.on_disk import roles
 from runner.results.on_disk.other_work import OtherWork, of_rows
 from runner.results.rows import Place, Row, columns
 from runner.results.statistics import Array, Estimate
@@ -215,6 +216,17 @@ class StoredCell:
     def settings(self) -> Mapping[str, Any]:
         """The settings that the framework itself read back, such as its threads; without the variant."""
         return {name: value for name, value in self._all_settings.items() if name not in ("variant", "variant_reason")}
+
+    @property
+    def versions(self) -> Mapping[str, Any]:
+        """The versions that the cell recorded and that have no column of their own, such as NumPy's."""
+        versions = self.environment.get("versions")
+        entries = versions.items() if isinstance(versions, dict) else ()
+        return {
+            name: value
+            for name, value in entries
+            if f"{name}_version" not in roles.ROLES and name != self.environment.get("framework")
+        }
 
     @property
     def _all_settings(self) -> Mapping[str, Any]:

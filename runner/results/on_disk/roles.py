@@ -14,6 +14,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from bench import rules
+from runner.text import number
 
 Role = Literal["identity", "choice", "state", "result", "provenance"]
 
@@ -64,16 +65,34 @@ ROLES: Mapping[str, Role] = {
     ),
 }  # fmt: skip
 
-# Of run.json's `host`. A new kernel leaves some MB more or less, so the memory explains nothing.
+# Of run.json's `host`.
 HOST_ROLES: Mapping[str, Role] = {
     "cpu_model": "choice",
     "cpu_count": "state",
     "cpu_quota": "state",
     "machine_cpus": "state",
     "kernel": "state",
-    "memory_bytes": "provenance",
+    "memory_bytes": "state",
     "name": "provenance",
 }
+
+# Of a GPU's entry in run.json's `devices`, which has the fields of a `Gpu`. How many lanes an idle GPU uses is its driver's affair.
+# The newest CUDA follows from the driver.
+DEVICE_ROLES: Mapping[str, Role] = {
+    "model": "identity",
+    **dict.fromkeys(("driver", "ecc", "mig"), "choice"),
+    **dict.fromkeys(
+        ("memory_bytes", "power_limit_watts", "default_power_limit_watts", "persistence", "compute_mode", "vbios",
+         "locked_sm_megahertz", "application_sm_megahertz", "application_memory_megahertz", "max_sm_megahertz",
+         "max_memory_megahertz", "pcie_generation", "pcie_width"),
+        "state",
+    ),
+    **dict.fromkeys(("pcie_width_now", "free_bytes", "processes"), "result"),
+    **dict.fromkeys(
+        ("index", "uuid", "board", "instance", "pci", "numa_node", "cpus", "near", "compute_capability", "cuda_driver"),
+        "provenance",
+    ),
+}  # fmt: skip
 
 # The word for a fact in a sentence; without one the fact has its own name.
 WORDS: Mapping[str, str] = {
@@ -91,9 +110,42 @@ WORDS: Mapping[str, str] = {
     "cpu_count": "CPUs",
     "cpu_quota": "CPU time limit",
     "machine_cpus": "CPUs of the machine",
+    "memory_bytes": "memory",
+    "ecc": "ECC",
+    "mig": "MIG",
+    "vbios": "VBIOS",
+    "compute_mode": "compute mode",
+    "power_limit_watts": "power limit in watts",
+    "default_power_limit_watts": "default power limit in watts",
 }
 
 
 def with_role(*roles: Role, of: Mapping[str, Role] = ROLES) -> tuple[str, ...]:
     """The names of the facts with one of these roles, in the order of the table."""
     return tuple(name for name, role in of.items() if role in roles)
+
+
+class Size(int):
+    """Bytes of memory. A new kernel leaves some MB more or less, and that is no other size."""
+
+    def __str__(self) -> str:
+        return f"{number(self / 2**30, 2)} GiB"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Size) and abs(self - other) <= 0.05 * max(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    # Equal sizes have one hash: it is that of all.
+    def __hash__(self) -> int:
+        return 0
+
+
+def shown(name: str, value: object) -> str | Size:
+    """A recorded value as it is compared and printed. Nothing is a value too: no time limit, no flags."""
+    if value is None or value == "":
+        return "none"
+    if name == "memory_bytes" and isinstance(value, int):
+        return Size(value)
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -28,13 +28,18 @@ IDENTITY = (
 
 # Choices of the user, such as a version. They may explain a gap, so a gap is then not comparable instead of slow or fast.
 CHOICES = (*roles.with_role("choice"), *roles.with_role("choice", of=roles.HOST_ROLES))
-# Of the state of the installation, those that references keep.
-STATES = ("python_version", "cpu_count")
+# Of the state of the installation, those that references keep. Other code is no state here: it excuses a gap.
+STATES = tuple(
+    name
+    for name in (*roles.with_role("state"), *roles.with_role("state", of=roles.HOST_ROLES))
+    if name in Facts.model_fields and name != "code_sha256"
+)
 # The same, in the host's entry of the GPU.
-DEVICE_CHOICES = ("ecc", "mig")
+DEVICE_CHOICES = roles.with_role("choice", of=roles.DEVICE_ROLES)
+DEVICE_STATES = roles.with_role("state", of=roles.DEVICE_ROLES)
 
-# Everything else that differs (threads, settings, PCIe width, power limit, usable CPUs) is the state of the installation, which
-# the verdict judges. Such a difference may explain a gap (runner/verify/causes.py) and excuses none.
+# The verdict judges states, and with them the settings that the framework reads back and the versions of other packages. Such a
+# difference may explain a gap (runner/verify/causes.py) and excuses none.
 
 
 @dataclass(frozen=True)
@@ -76,18 +81,16 @@ def excuses(measured: Facts, reference: Facts) -> tuple[DifferentFact, ...]:
 
 
 def conditions(measured: Facts, reference: Facts) -> tuple[DifferentFact, ...]:
-    """The states in which two cells differ: usable CPUs, settings read back, the host's entry of the device."""
+    """The states in which two cells differ: usable CPUs, settings read back, the host's entry of the device. Two sessions of one
+    machine and one installation differ in none."""
     of_device = _different_entries(measured.device, reference.device)
     return (
         *_different(measured, reference, STATES),
+        *_different_entries(measured.host, reference.host),
         *_different_entries(measured.settings, reference.settings),
-        *(fact for fact in of_device if fact.name not in DEVICE_CHOICES),
+        *_different_entries(measured.versions, reference.versions),
+        *(fact for fact in of_device if fact.name in DEVICE_STATES),
     )
-
-
-def sessions_differ(one: Facts, other: Facts) -> list[DifferentFact]:
-    """The states in which two sessions of one machine and one installation never differ."""
-    return [*_different(one, other, STATES), *_different_entries(one.settings, other.settings)]
 
 
 def _different(measured: Facts, reference: Facts, names: Sequence[str]) -> list[DifferentFact]:
@@ -101,7 +104,7 @@ def _different_entries(measured: Mapping[str, object], reference: Mapping[str, o
     return [
         DifferentFact(name, measured[name], reference[name])
         for name in sorted(set(measured) & set(reference))
-        if measured[name] != reference[name]
+        if roles.shown(name, measured[name]) != roles.shown(name, reference[name])
     ]
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from runner.machine.devices import bare_uuid
 from runner.results.cells import StoredCell
+from runner.results.on_disk import roles
 
 Text = Annotated[str, Field(max_length=300)]
 # In the range of a column of whole numbers: JSON's own have no limit, and a larger one is no double.
@@ -22,7 +23,7 @@ Scalars = Annotated[
 
 
 class Facts(BaseModel):
-    """One cell's facts. None or an empty map: the fact was not recorded."""
+    """One cell's facts. None, an empty map and a key that a map lacks: the fact was not recorded."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,6 +45,7 @@ class Facts(BaseModel):
     cpu_model: Text | None
     cpu_count: Whole | None  # those that the cell may use
     machine_cpus: Whole | None  # those of the whole machine, where the probe ran
+    host: Scalars = {}  # the machine's other states; references saved before have none
     device: Scalars  # the GPU as the runner's host saw it: power limit, PCIe, ECC, MIG, clocks
     # the software
     framework_version: Text | None
@@ -57,6 +59,7 @@ class Facts(BaseModel):
     code_sha256: Text | None = None
     data_sha256: Text | None = None  # of the observations and labels; references saved before have none
     settings: Scalars  # as the framework itself reads them back
+    versions: Scalars = {}  # of other packages, such as NumPy; references saved before have none
     # where it came from
     image: Text
     engine: Text
@@ -69,7 +72,7 @@ class Facts(BaseModel):
         return {
             name: value
             for name, value in fields.items()
-            if value or name not in ("scaling", "code_sha256", "data_sha256")
+            if value or name not in ("scaling", "code_sha256", "data_sha256", "host", "versions")
         }
 
     @property
@@ -79,17 +82,20 @@ class Facts(BaseModel):
         return f"{self.framework}{mode} {self.workload} {self.precision}"
 
 
-# These fields of the host's entry name the one device; they say nothing about another of its model.
-_OF_ONE_DEVICE = {
-    *("index", "uuid", "board", "instance", "pci", "pci_bus_id", "numa_node", "cpus", "free_bytes"),
-    *("model", "compute_capability", "memory_bytes", "driver"),  # these are facts of their own
+# These fields of the host's entry name the one device, and say nothing about another of its model, or are facts of their own.
+_NOT_OF_DEVICE = {
+    *roles.with_role("identity", "provenance", of=roles.DEVICE_ROLES),
+    *("free_bytes", "memory_bytes", "driver"),
 }
+# The other states of the machine are facts of their own.
+_OF_HOST = set(roles.with_role("state", of=roles.HOST_ROLES)) - Facts.model_fields.keys()
 
 
 def facts_of(cell: StoredCell, manifest: Mapping[str, Any], machine_cpus: int | None) -> Facts:
     """The facts of a stored cell. Texts are cut to what a reference keeps."""
     environment, row = cell.environment, cell.row
     host, device = _map(environment.get("host")), _map(environment.get("device"))
+    machine = _machine(cell, manifest)
     return Facts(
         workload=_text(cell.key.workload),
         framework=_text(cell.framework),
@@ -106,8 +112,9 @@ def facts_of(cell: StoredCell, manifest: Mapping[str, Any], machine_cpus: int | 
         device_memory_bytes=_whole(device.get("memory_bytes")),
         cpu_model=_maybe(host.get("cpu_model")),
         cpu_count=_whole(host.get("cpu_count")),
-        machine_cpus=machine_cpus or _whole(host.get("machine_cpus")),
-        device=_scalars(_host_device(cell, manifest), _OF_ONE_DEVICE),
+        machine_cpus=machine_cpus or _whole(machine.get("machine_cpus")),
+        host=_scalars(machine, machine.keys() - _OF_HOST),
+        device=_scalars(_host_device(cell, manifest), _NOT_OF_DEVICE),
         framework_version=_maybe(row.get("framework_version")),
         python_version=_maybe(row.get("python_version")),
         cuda_version=_maybe(row.get("cuda_version")),
@@ -118,10 +125,19 @@ def facts_of(cell: StoredCell, manifest: Mapping[str, Any], machine_cpus: int | 
         bench_sha256=_maybe(row.get("bench_sha256")),
         code_sha256=_maybe(row.get("code_sha256")),
         settings=_scalars(_map(environment.get("settings")), {"variant", "variant_reason"}),
+        versions=_scalars(cell.versions, set()),
         image=_text(cell.image),
         engine=_text(cell.engine),
         lock_sha256=_maybe(row.get("lock_sha256")),
     )
+
+
+def _machine(cell: StoredCell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The run's facts of the machine that measured the cell: of its node in a run over several."""
+    node = cell.row.get("node")
+    if node is None:
+        return _map(manifest.get("host"))
+    return next((_map(entry) for entry in manifest.get("nodes") or () if _map(entry).get("node") == node), {})
 
 
 def _host_device(cell: StoredCell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -171,10 +187,10 @@ class DifferentFact:
     reference: object
 
     def __str__(self) -> str:
-        return f"{self.name} {_short(self.measured)} (reference {_short(self.reference)})"
+        return f"{self.name} {_short(self.name, self.measured)} (reference {_short(self.name, self.reference)})"
 
 
-def _short(value: object) -> str:
-    """The value as text, a sha256 cut to its first digits."""
-    text = "not recorded" if value is None else str(value)
+def _short(name: str, value: object) -> str:
+    """The words for a value, a sha256 cut to its first digits."""
+    text = str(roles.shown(name, value))
     return text[:12] if len(text) == 64 else text

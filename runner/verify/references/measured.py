@@ -17,7 +17,7 @@ from runner.results.statistics import Array
 from runner.text import in_a_line, plural
 from runner.verify.probes.ceilings import Ceilings, CeilingsError, parse
 from runner.verify.references.clock_telemetry import Telemetry, summarise
-from runner.verify.references.comparability import IDENTITY, excuses, same_device, sessions_differ
+from runner.verify.references.comparability import IDENTITY, conditions, device_of, excuses, same_device
 from runner.verify.references.facts import DifferentFact, Facts, facts_of
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference, SavedCell, SavedError, make
 
@@ -208,9 +208,9 @@ def _saved_cell(group: Sequence[tuple[int, Measured]], run_ids: Sequence[str]) -
     _refuse_several_gpus(group, run_ids)
     newest, last = group[-1]
     for run, measured in group[:-1]:
-        differences = [*excuses(last.facts, measured.facts), *sessions_differ(last.facts, measured.facts)]
+        differences = [*excuses(last.facts, measured.facts), *conditions(last.facts, measured.facts)]
         if not same_device(last.facts, measured.facts):
-            differences.append(DifferentFact("machine", last.facts.machine_cpus, measured.facts.machine_cpus))
+            differences.append(DifferentFact("machine", device_of(last.facts), device_of(measured.facts)))
         if differences:
             fact = differences[0]
             what = f"{_name(last)}: {fact.name} is {fact.measured} in run {run_ids[newest]} and {fact.reference} in run {run_ids[run]}"

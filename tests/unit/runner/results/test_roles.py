@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from reports.answers import contrast
+from runner.machine.devices import Gpu
 from runner.results.on_disk import roles
 from runner.results.on_disk.schema import TABLES
 from runner.verify.references import comparability
 from runner.verify.references.facts import Facts
+from runner.verify.references.measured import read_runs
+from tests.fixtures import synthetic
 
 
 def test_every_column_of_a_cell_has_a_role_and_no_other_fact_has() -> None:
     assert set(roles.ROLES) == {name for name, _ in TABLES["cells"]}
-    assert set(roles.WORDS) <= {*roles.ROLES, *roles.HOST_ROLES}
+    assert set(roles.WORDS) <= {*roles.ROLES, *roles.HOST_ROLES, *roles.DEVICE_ROLES}
 
 
 def test_what_references_keep_of_choices_are_all_choices() -> None:
     assert set(comparability.CHOICES) <= set(Facts.model_fields)
-    assert set(comparability.STATES) <= set(roles.with_role("state")) | set(
-        roles.with_role("state", of=roles.HOST_ROLES)
-    )
+
+
+def test_every_state_of_the_host_is_a_fact_of_a_cell_and_verify_and_save_read_it(tmp_path: Path) -> None:
+    states = set(roles.with_role("state", of=roles.HOST_ROLES))
+    run = synthetic.make_run(tmp_path / "run", manifest={"host": {**dict.fromkeys(states, 7), **synthetic.HOST}})
+    facts = read_runs([run])[0].facts
+    assert set(facts.host) | {name for name in comparability.STATES if name in states} == states
+
+
+def test_every_fact_of_a_gpu_that_a_run_records_has_a_role() -> None:
+    assert set(roles.DEVICE_ROLES) == {field.name for field in fields(Gpu)}
 
 
 def test_every_fact_of_the_host_that_a_run_records_has_a_role() -> None:
     source = Path(str(contrast.__file__)).parents[2] / "runner" / "run" / "begin.py"
-    host = source.read_text().split('"host": {')[1].split("}")[0]
-    named = {line.split('"')[1] for line in host.splitlines() if '"' in line}
-    assert {"cpu_count", "machine_cpus"} <= named <= set(roles.HOST_ROLES)
+    text = source.read_text()
+    parts = (text.split(begin)[1].split("}")[0] for begin in ('"host": {', 'manifest["host"] |= {'))
+    named = {name for part in parts for name in re.findall(r'"(\w+)":', part)}
+    assert named == set(roles.HOST_ROLES)
 
 
 @pytest.mark.parametrize("name", ["data_sha256", "cpu_count", "python_version"])

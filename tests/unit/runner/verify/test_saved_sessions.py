@@ -309,3 +309,21 @@ def test_sessions_of_two_gpus_are_refused(tmp_path: Path) -> None:
     runs = [day(tmp_path, number, everywhere={"device_uuids": [f"GPU-{number}"]}) for number in (1, 2)]
     with pytest.raises(SavedError, match="2 different GPUs measured it in run day1 and day2, .*; measure on one GPU"):
         reference_of(runs, "lab", "0.1.0")
+
+
+def test_a_run_of_a_machine_with_other_cpus_is_neither_a_session_nor_held_against_the_reference(tmp_path: Path) -> None:
+    """A real run records the CPUs of its machine in run.json alone."""
+    large, small = (
+        day(
+            tmp_path,
+            number,
+            slower,
+            manifest={"host": {**synthetic.HOST, "machine_cpus": cpus}, "created": f"2026-11-0{number}T08:00:00+00:00"},
+        )
+        for number, cpus, slower in ((1, 64, 1.0), (2, 2, 1.5))
+    )
+    reference = reference_of([large], "large", "0.1.0").reference
+    assert {cell.facts.machine_cpus for cell in reference.cells} == {64}
+    assert not {"slow", "ok"} & {finding.kind for finding in assess([small], [reference]).findings}
+    with pytest.raises(SavedError, match="machine_cpus is 2 in run day2 and 64 in run day1; .*save these runs apart"):
+        reference_of([large, small], "both", "0.1.0")
