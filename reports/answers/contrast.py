@@ -41,7 +41,7 @@ _OF_HOST = roles.with_role("choice", "state", of=roles.HOST_ROLES)
 _OF_GPU = roles.with_role("choice", "state", of=roles.DEVICE_ROLES)
 
 
-def _recorded(cell: MeasuredCell) -> Iterator[tuple[str, str | roles.Size]]:
+def _recorded(cell: MeasuredCell) -> Iterator[tuple[str, str | roles.MemorySize]]:
     """The recorded facts of a cell that explain a difference, each as (the word for it, a value).
 
     The GPUs are all of its model that its run could use: which of them a repeat got is chance. A column without a value was not
@@ -61,7 +61,7 @@ def _recorded(cell: MeasuredCell) -> Iterator[tuple[str, str | roles.Size]]:
     yield from _in_words(cell.versions)
 
 
-def _in_words(facts: Mapping[str, object], of: str = "") -> Iterator[tuple[str, str | roles.Size]]:
+def _in_words(facts: Mapping[str, object], of: str = "") -> Iterator[tuple[str, str | roles.MemorySize]]:
     return ((f"{of}{roles.WORDS.get(name, name)}", roles.shown(name, value)) for name, value in facts.items())
 
 
@@ -99,9 +99,9 @@ class Side:
         return any(cell.shifts for cell in self.cells)
 
     @cached_property
-    def recorded(self) -> dict[str, tuple[str | roles.Size, ...]]:
+    def recorded(self) -> dict[str, tuple[str | roles.MemorySize, ...]]:
         """The values of each recorded fact, sorted. A fact that was not recorded is left out."""
-        values: dict[str, set[str | roles.Size]] = {}
+        values: dict[str, set[str | roles.MemorySize]] = {}
         for cell in self.cells:
             for name, value in _recorded(cell):
                 short = str(value).removeprefix("sha256:")[:12] if name in _DIGESTS else value

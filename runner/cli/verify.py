@@ -137,7 +137,6 @@ def verify(
     run = [*(run or ()), *(more or ())]
     asked = {"--image": image, "--engine": engine, "--workloads": workloads, "--python": options.python}
     _check({**asked, "--nodes": options.nodes, "--time": time}, bool(run), each_gpu)
-    references = references and index_place(references)
     options = _measured(options, image, engine, tuple(map(full_name, split_words(workloads))) or ROSETTA)
     if level < 3:
         _refuse_beside_level(level, {"--run": run, "--each-gpu": each_gpu, "--junit": junit, "--markdown": markdown})
@@ -182,7 +181,7 @@ def _preflight(
     from runner.doctor.diagnosis import print_checks
 
     # An index is asked for the cells of a run, and no run is made.
-    own = () if references is not None and is_index(references) else _references(references, names)([])
+    own = () if references is not None and is_index(index_place(references)) else _references(references, names)([])
     checks = preflight.preflight(options, level, own)
     if prometheus:
         write_bytes(prometheus, textfile.of_checks(checks, level))
@@ -196,6 +195,7 @@ def _preflight(
 
 def _references(place: str | None, names: list[str] | None) -> Callable[[Sequence[Path]], Sequence[Reference]]:
     """The references for some runs. Raises UserError."""
+    place = place and index_place(place)
     if place is not None and is_index(place):
         # One's own references need none of this.
         from runner.verify.references.contributed.lookup import references_for, what_it_has

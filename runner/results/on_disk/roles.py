@@ -125,14 +125,14 @@ def with_role(*roles: Role, of: Mapping[str, Role] = ROLES) -> tuple[str, ...]:
     return tuple(name for name, role in of.items() if role in roles)
 
 
-class Size(int):
+class MemorySize(int):
     """Bytes of memory. A new kernel leaves some MB more or less, and that is no other size."""
 
     def __str__(self) -> str:
         return f"{number(self / 2**30, 2)} GiB"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Size) and abs(self - other) <= 0.05 * max(self, other)
+        return isinstance(other, MemorySize) and abs(self - other) <= 0.05 * max(self, other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -142,10 +142,10 @@ class Size(int):
         return 0
 
 
-def shown(name: str, value: object) -> str | Size:
+def shown(name: str, value: object) -> str | MemorySize:
     """A recorded value as it is compared and printed. Nothing is a value too: no time limit, no flags."""
     if value is None or value == "":
         return "none"
     if name == "memory_bytes" and isinstance(value, int):
-        return Size(value)
+        return MemorySize(value)
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -385,8 +385,9 @@ def test_what_cannot_be_compared_is_told_with_what_can(runs: Path, words: tuple[
 
 def test_the_newest_run_that_has_both_sides_is_looked_at_and_named(tmp_path: Path) -> None:
     synthetic.make_run(tmp_path / "20261120-matrix", repeats=2)
-    synthetic.make_run(tmp_path / "20261121-verify", repeats=2, manifest={"plan": []})
-    stored.remove(tmp_path / "20261121-verify", lambda row: row["framework"] != "torch")
+    verified = synthetic.make_run(tmp_path / "20261121-verify", repeats=2)
+    stored.remove(verified, lambda row: row["framework"] != "torch")
+    stored.plan_only_measured(verified)
     # What a run only planned it has not.
     begun = synthetic.make_run(tmp_path / "20261122-begun", repeats=2)
     stored.remove(begun, lambda row: row["framework"] == "jax")
@@ -407,8 +408,9 @@ def test_a_cell_that_is_too_noisy_is_listed_as_measured(tmp_path: Path) -> None:
 
 def test_two_runs_without_an_image_in_common_are_told_how_their_images_are_compared(tmp_path: Path) -> None:
     for name, image in (("matrix", "torch-2.13.0-cpu"), ("imported", "host-of-somebody")):
-        folder = synthetic.make_run(tmp_path / name, repeats=3, manifest={"plan": [], "skipped": 0, "skips": []})
+        folder = synthetic.make_run(tmp_path / name, repeats=3, manifest={"skipped": 0, "skips": []})
         stored.remove(folder, lambda row: (row["framework"], row["workload"]) != ("torch", "cnn-cifar10"))
+        stored.plan_only_measured(folder)
         stored.change(folder, "cells", lambda row, image=image: {**row, "image": image})
     result = ask(tmp_path, "matrix", "imported")
     assert result.exit_code == 2
