@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from runner.catalog.images import Image
 from runner.cli.main import app
 from runner.engines.base import Engine
+from runner.results.store import RunStore
 from runner.run import begin
 from runner.run.options import Options
 from runner.verify.references.measured import reference_of
@@ -161,6 +162,13 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows = synthetic.ended(synthetic.cell(IMAGE, "cnn-cifar10"), repeat, 12, 0.7, 0)
             rows["cells"][0].update(cuda_version=cuda, image=f"torch-cu{cuda}")
             stored.write_repeat(out / "a", synthetic.digest(cuda)[:16], repeat, rows)
+    run = RunStore(out / "a")
+    manifest = run.manifest()
+    entry = next(entry for entry in manifest["plan"] if (entry["image"], entry["workload"]) == (IMAGE, "cnn-cifar10"))
+    manifest["plan"] += [
+        entry | {"id": synthetic.digest(cuda)[:16], "image": f"torch-cu{cuda}"} for cuda in ("12.6", "12.8")
+    ]
+    run.write_manifest(manifest)
     (out / "lab.reference.parquet").write_bytes(to_bytes(reference_of([out / "a"], "lab", "1").reference))
     return out
 

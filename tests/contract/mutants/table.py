@@ -141,7 +141,7 @@ def _by_kind(rows: Rows, frameworks: Sequence[str]) -> list[str]:
     lines += [_row(["Kind", "Classes", *frameworks]), _row(["---"] * (2 + len(frameworks)))]
     held = {CHEATS, *(family for families in KINDS.values() for family in families)}
     others = tuple(family for family in FAMILIES if family not in held)
-    for kind, families in {**KINDS, "all others": others, "cheats": (CHEATS,)}.items():
+    for kind, families in {**KINDS, "all others": others, "timing cheats": (CHEATS,)}.items():
         counts = (
             "{} / {}".format(*(sum(f == framework and s in families for s, f in of) for of in (refused, planted)))
             for framework in frameworks
