@@ -41,12 +41,17 @@ limit:
 gpu-kit: .venv/host.stamp  ## make build/gpu-kit: it measures a GPU machine without a network and without an installation
 	$(BIN)/python -m runner.kit.bundle build/gpu-kit
 
-# Run the tests of a marker expression: first those that share the CPUs, then those that nothing may run beside. 5: there is none.
+# Run the tests of a marker expression: first those that share the CPUs, then those that nothing may run beside. pytest's 5: there is none.
+# Its 1: some failed, and a few of them are run a second time (tests/again.py), which names what passes then.
 # A file's tests share fixtures, so one process runs them (loadfile). The slow ones are in few files: tests/conftest.py groups and orders them
 # (loadgroup). Only the files that have such a test are read for the second part.
+define pytest
+$(BIN)/python -m pytest $(2) -m $(1) || { code=$$?; [ $$code = 5 ] || { [ $$code = 1 ] && $(BIN)/python -m tests.again $(1); }; } || status=1
+endef
 define tests
-$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist $(2) --quiet -m '$(1) and not alone' || [ $$? = 5 ] || status=1; \
-$(BIN)/python -m pytest -m '$(1) and alone' $$(grep -rl 'mark\.alone' tests --include='test_*.py') || [ $$? = 5 ] || status=1
+rm -f .pytest_cache/v/cache/lastfailed; \
+$(call pytest,'$(1) and not alone',--numprocesses auto --maxprocesses 8 --dist $(2) --quiet); \
+$(call pytest,'$(1) and alone',$$(grep -rl 'mark\.alone' tests --include='test_*.py'))
 endef
 
 test: .venv/dev.stamp  ## run the quick tests, and say which cannot run here (ARGS='-k parity' runs any tests)

@@ -295,7 +295,7 @@ class Stuck:
             raise exceptions.ReadTimeout("Read timed out.")
         return SimpleNamespace(raise_for_status=lambda: None)
 
-    def inspect_container(self, _: str) -> Any:
+    def inspect_container(self, _: str, **options: bool) -> Any:
         raise exceptions.ReadTimeout("Read timed out.")
 
     remove_container = inspect_container
