@@ -20,7 +20,7 @@ from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, 
 from reports.answers.sessions import CommonShift, between_runs, two_runs
 from reports.data.model import Tables
 from reports.wording import framework_name, listing, percent, plural
-from runner.results.cells import not_yet_run
+from runner.results.cells import MOST_NAMES, not_yet_run
 from runner.results.on_disk.roles import NamedCell
 from runner.results.rank.ranking import MARGIN, Verdict
 from runner.results.statistics import SESSION_DEVIATION, of_kind
@@ -379,7 +379,8 @@ def remarks(comparison: Comparison) -> list[str]:
         if not (cell.awaited or comparison.disjoint)
     ]
     awaited = not_yet_run(cell.cell for cell in comparison.unpaired if cell.awaited)
-    missed += [f"not compared: {visible(line, 300)}" for line in awaited]
+    # These lines are longer than others: they name every cell.
+    missed += [f"not compared: {visible(line, MOST_NAMES)}" for line in awaited]
     undecided = any(row.undecided for row in comparison.rows)
     rest = list(_to_tell_more(comparison)) if undecided else []
     rest += _of_more_runs(comparison)
@@ -418,7 +419,7 @@ def _to_tell_more(comparison: Comparison) -> Iterator[str]:
 
 def markdown(comparison: Comparison) -> str:
     """The comparison for a pull request."""
-    said, *missed = (export.escaped(line, 400) for line in remarks(comparison))
+    said, *missed = (export.escaped(line, 2 * MOST_NAMES) for line in remarks(comparison))
     lines = [f"**{said}**", ""]
     lines += [export.markdown(table(comparison)), "", method(comparison), ""] if comparison.rows else []
     return export.in_a_comment("\n".join([*lines, *(f"- {line}" for line in missed)]).rstrip() + "\n")

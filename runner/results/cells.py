@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # The status of a cell without any repeat, and how an imported run goes on.
 MISSING = "missing"
+# The most characters of a line that names such cells: some 500 of them.
+MOST_NAMES = 20_000
 _IMPORTED = "run kit.py again on the machine that measured it, and import that"
 
 
@@ -270,16 +272,29 @@ def middle(rows: Iterable[Row], name: str) -> float | None:
 
 
 def not_yet_run(cells: Iterable[StoredCell]) -> tuple[str, ...]:
-    """How many of the cells have no repeat, and what goes on with them: a line a run."""
+    """How many of the cells have no repeat, the command that goes on with them, and their names: a line a run."""
     waiting: dict[str, list[StoredCell]] = {}
     for cell in cells:
         if cell.status == MISSING:
             waiting.setdefault(cell.run_id, []).append(cell)
     return tuple(
         f"{plural(len(missing), 'cell')} {'is' if len(missing) == 1 else 'are'} not yet run "
-        f"({_IMPORTED if missing[0].imported else resume_command(run, missing[0].out)})"
+        f"({_IMPORTED if missing[0].imported else resume_command(run, missing[0].out)}): {_names_by_key(missing)}"
         for run, missing in waiting.items()
     )
+
+
+def _names_by_key(cells: Iterable[StoredCell]) -> str:
+    """The cells by what they measure: `cnn-cifar10, 2 × A100, fp32, quick: torch-2.13.0-cu130, jax-0.10.2-cu130`."""
+    names: dict[str, list[str]] = {}
+    for cell in cells:
+        key = cell.key
+        place = ", ".join((key.workload, key.device, key.precision, key.preset))
+        # An image may serve several frameworks. Its name begins with the one that it is made for.
+        other = "" if cell.image.replace("-", "_").startswith(f"{cell.framework}_") else f" ({cell.framework})"
+        mode = f" · {cell.mode}" if cell.mode not in ("", "default") else ""
+        names.setdefault(place, []).append(cell.image + other + mode)
+    return "; ".join(f"{place}: {', '.join(same)}" for place, same in names.items())
 
 
 def foreign_processes(rows: Iterable[Row]) -> tuple[str, ...]:

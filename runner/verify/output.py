@@ -12,6 +12,7 @@ from bench import rules
 from reports.answers.export import escaped, in_a_comment
 from reports.wording import says_nothing, step_interval, too_wide, wide_ratio
 from runner.results import parity
+from runner.results.cells import MOST_NAMES
 from runner.results.datasheets import known_faults
 from runner.terminal import folded, print_table
 from runner.text import number, plural, visible
@@ -149,7 +150,7 @@ def details(verification: Verification) -> Iterator[str]:
         yield from _proved(same)
     for whole in verification.wholes:
         yield visible(f"{whole.verdict}: {whole.reason}", 800)
-    yield from map(visible, verification.waiting)
+    yield from (visible(line, MOST_NAMES) for line in verification.waiting)
     for fleet in verification.fleets:
         yield from _details_of_fleet(fleet)
     yield from _heat(verification)
@@ -354,7 +355,7 @@ def junit(verification: Verification) -> bytes:
             ET.SubElement(case, "skipped", message=visible(group.fleet.why_not))
     for line in verification.waiting:
         case = ET.SubElement(suite, "testcase", classname="run", name="every planned cell is measured")
-        ET.SubElement(case, "skipped", message=visible(line))
+        ET.SubElement(case, "skipped", message=visible(line, MOST_NAMES))
     suite.set("tests", str(len(suite)))
     suite.set("failures", str(len(suite.findall("*/failure"))))
     suite.set("skipped", str(len(suite.findall("*/skipped"))))

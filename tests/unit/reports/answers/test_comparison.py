@@ -245,7 +245,7 @@ def test_the_command_that_goes_on_with_a_run_names_the_folder_that_it_was_starte
     assert left.command == command
     assert page_of(overview(data)).go_on == (command,)
     assert (
-        f"not compared: 2 cells are not yet run ({command})"
+        f"not compared: 2 cells are not yet run ({command}): "
         in ask(tmp_path, "torch-2.13.0-cpu", "jax-0.10.2-cpu").stdout
     )
 
@@ -257,7 +257,9 @@ def test_what_an_unfinished_run_lacks_is_a_line_with_the_command_that_measures_i
     assert re.search(r"open: measured once, .*; go on with runner matrix --resume begun\n", result.stdout)
     assert "--repeats 3" not in result.stdout
     lines = [line for line in result.stdout.splitlines() if line.startswith("not compared")]
-    assert lines == ["not compared: 1 cell is not yet run (runner matrix --resume begun)"]
+    (line,) = lines
+    assert line.startswith("not compared: 1 cell is not yet run (runner matrix --resume begun): gru-imdb, ")
+    assert line.endswith(": jax-0.10.2-cpu")
     (more,) = [line for line in result.stdout.splitlines() if line.startswith("to tell more")]
     (left,) = of_runs.left(tables.load([tmp_path / "begun"]).cells)
     own = "4 repeats of these cells, and the rest of the run: "
@@ -394,9 +396,10 @@ def test_the_newest_run_that_has_both_sides_is_looked_at_and_named(tmp_path: Pat
     result = ask(tmp_path, "jax", "torch")
     assert "looked up in run 20261120-matrix" in result.stderr
     assert "compared" in result.stdout
-    # Nor does a comparison with it list what neither has measured.
+    # A comparison with it names what neither has measured in the line of what is not yet run, and nowhere else.
     result = ask(tmp_path, "20261121-verify", "20261122-begun")
-    assert "jax" not in result.stdout.casefold()
+    named = [line for line in result.stdout.splitlines() if "jax" in line.casefold()]
+    assert [line.partition(" (")[0] for line in named] == ["not compared: 2 cells are not yet run"]
     result = ask(tmp_path, "jax", "torch", "--runs", "20261121-verify")
     assert "these runs measured run: 20261121-verify; image: torch-2.13.0-cpu" in result.stderr
 

@@ -310,7 +310,16 @@ def test_cells_that_are_not_yet_run_are_not_judged_but_counted_in_a_line(tmp_pat
     run = synthetic.unrun(make_run(tmp_path / "begun", repeats=3), TORCH_CNN)
     found = assess([run], [])
     assert [(one.facts.framework, one.facts.workload) for one in found.findings] == [("torch", "cnn-cifar10")]
-    line = f"{len(LEVELS) - 1} cells are not yet run (runner matrix --resume begun)"
+    (line,) = found.waiting
+    count, _, names = line.partition("): ")
+    assert count == f"{len(LEVELS) - 1} cells are not yet run (runner matrix --resume begun"
+    # Each has its name: the image, behind what it measures.
+    named = sorted(
+        (place.partition(",")[0], image)
+        for place, _, images in (one.partition(": ") for one in names.split("; "))
+        for image in images.split(", ")
+    )
+    assert named == sorted((workload, image) for image, workload in LEVELS if (image, workload) != TORCH_CNN)
     assert list(verify_output.details(found)).count(line) == 1
     assert verify_output.ending(found).startswith("open: nothing failed, and 0 of 1 cell passed")
     assert document(found)["not_yet_run"] == [line]
@@ -328,7 +337,8 @@ def test_a_reference_of_an_unfinished_run_counts_what_was_measured(tmp_path: Pat
     run = synthetic.unrun(make_run(tmp_path / "begun", repeats=3), TORCH_CNN)
     notes = reference_of([run], "lab", "0.1.0").notes
     assert not any("not kept" in note for note in notes)
-    assert f"{len(LEVELS) - 1} cells are not yet run (runner matrix --resume begun)" in notes
+    awaited = f"{len(LEVELS) - 1} cells are not yet run (runner matrix --resume begun): "
+    assert any(note.startswith(awaited) for note in notes)
     with pytest.raises(SavedError, match=r"no cell can be kept: 6 cells are not yet run \(runner matrix --resume none"):
         reference_of([synthetic.unrun(make_run(tmp_path / "none"))], "lab", "0.1.0")
 
