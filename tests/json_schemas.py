@@ -16,6 +16,7 @@ from reports.answers.run_history import HistoryDocument
 from runner.cli.gpus import GpusDocument
 from runner.cli.images.list import ListedImages
 from runner.cli.images.show import ShownImages
+from runner.cli.ladders.ladder_document import BlameDocument
 from runner.cli.nodes.look import NodesDocument
 from runner.doctor.diagnosis import DoctorDocument
 from runner.doctor.preflight import PreflightDocument
@@ -36,6 +37,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "report": ReportDocument,
     "compare": ComparisonDocument,
     "history": HistoryDocument,
+    "blame": BlameDocument,
     "verify": VerificationDocument,
     "verify --level": PreflightDocument,
     "reference list": ReferencesDocument,

@@ -84,6 +84,7 @@ class Commands(LazyGroup):
         "agent": "nodes.agent",
         "import_": "archives.import_",
         "share": "archives.share",
+        "blame": "ladders.blame",
     }
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -145,6 +145,7 @@ ELSEWHERE = {
     "nodes": "test_fleet.py",
     "doctor": "test_diagnosis.py",
     "verify --level": "test_preflight.py",
+    "blame": "test_ladder_document.py",
 }
 
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from reports.data.groups import left_open
-from reports.data.model import Group, MeasuredCell
-from reports.data.tables import ANSWER, load
 from reports.wording import between, framework_name, number, percent
-from runner.blame.judgement import LadderJudgement, judge
 from runner.blame.ladder import Ladder, make, named_image
 from runner.catalog.names import unknown_name
 from runner.catalog.workloads import load_workloads
+from runner.cli.ladders.ladder_document import NO_ENDS, JudgedLadder, document, judged
 from runner.cli.matrix import code_of, measure, refuse_others
-from runner.cli.shared import Margin, note, renewed, takes_options
+from runner.cli.shared import Margin, TextOrJson, note, renewed, takes_options
 from runner.errors import NothingBegunError, UserError
+from runner.json_document import print_document
+from runner.results.rank.ranking import Pair
 from runner.results.store import RunStore
 from runner.run import begin
 from runner.run.options import Options
@@ -52,6 +48,7 @@ def blame(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Make the images between the two and show the plan; measure nothing.")
     ] = False,
+    output_format: TextOrJson = "text",
 ) -> None:
     """Each image between the two changes one package of the one before, or packages that only resolve together.
 
@@ -67,6 +64,7 @@ def blame(
     common = tuple(name for name in ends[0].frameworks if name in ends[1].frameworks)
     if common and (other := [name for name in options.frameworks if name not in common]):
         raise UserError(f"--frameworks: both images serve {', '.join(common)}, and not {other[0]}")
+    as_json = output_format == "json"
     ladder = make(*ends, note)
     for number_, step in enumerate(ladder.steps, start=1):
         note(folded(f"step {number_}  {step}", to_stderr=True))
@@ -75,7 +73,7 @@ def blame(
     try:
         if resume is None:
             if dry_run:
-                return print_plan(begin.look_ahead(asked), as_json=False)
+                return print_plan(begin.look_ahead(asked), as_json)
             prospect, run = begin.start(asked, sys.argv)
         else:
             prospect, run = begin.resume(resume, asked)
@@ -83,14 +81,26 @@ def blame(
                 raise UserError(f"--resume {resume}: it is no run of these two images; start a new one")
             refuse_others(asked, prospect.options, _asked(Options(repeats=REPEATS), ladder, common))
             if dry_run:
-                return print_plan(prospect, as_json=False, left=prospect.jobs_left(run))
+                return print_plan(prospect, as_json, left=prospect.jobs_left(run))
     except KeyboardInterrupt:
         raise NothingBegunError("interrupted before a cell was started") from None
-    code = measure(prospect, run, resume is not None) if prospect.jobs_left(run) else code_of(run)
+    quiet = (lambda _: None) if as_json else None
+    code = measure(prospect, run, resume is not None, show=quiet) if prospect.jobs_left(run) else code_of(run)
     if prospect.jobs_left(run):
         note(f"the same command with --resume {run.folder.name} measures what is left and judges it")
-    answers = _print(run, ladder, margin / 100)
-    raise typer.Exit(code or (OPEN if not answers or any(each.answer == "open" for each in answers) else 0))
+    raise typer.Exit(code or _answer(run, ladder, margin / 100, as_json))
+
+
+def _answer(run: RunStore, ladder: Ladder, margin: float, as_json: bool) -> int:
+    """Print the judgements on a run; the exit code that they alone would have."""
+    renewed([run.folder])
+    answers = [(one, _sentence(one, ladder, margin)) for one in judged(run, ladder, margin)]
+    named = answers and all(one.found and one.found.answer != "open" for one, _ in answers)
+    if as_json:
+        print_document(document(run, ladder, margin, answers))
+    for one, sentence in () if as_json else answers:
+        _print(one, ladder, sentence)
+    return 0 if named else OPEN
 
 
 def _asked(options: Options, ladder: Ladder, common: tuple[str, ...]) -> Options:
@@ -105,58 +115,22 @@ def _asked(options: Options, ladder: Ladder, common: tuple[str, ...]) -> Options
     )
 
 
-def _print(run: RunStore, ladder: Ladder, margin: float) -> list[LadderJudgement]:
-    """Print the judgement on each framework and workload of a run, and return them."""
-    tables = load(renewed([run.folder]), ANSWER)
-    answers: list[LadderJudgement] = []
-    for workload in tables.workloads:
-        for group in workload.groups:
-            for framework, mode in dict.fromkeys((cell.framework, cell.mode) for cell in group.cells):
-                cells = {cell.image: cell for cell in group.cells if (cell.framework, cell.mode) == (framework, mode)}
-                print(
-                    f"\n{workload.name} {group.key.precision}, {framework_name(framework)} {mode}, {group.key.device}"
-                )
-                answers += _print_one(group, cells, ladder, margin)
-    return answers
+def _print(one: JudgedLadder, ladder: Ladder, sentence: str) -> None:
+    """Print one judgement: the images that were not measured, the steps between the others, and the sentence."""
+    key = one.cell.key
+    print(f"\n{key.workload} {key.precision}, {framework_name(one.cell.framework)} {one.cell.mode}, {key.device}")
+    for name, why in one.not_measured.items():
+        print(folded(f"{name} was not measured: {why}"))
+    if one.found is not None:
+        steps = zip(one.spans, one.found.steps, strict=True)
+        rows = [_row(_number(span), "; ".join(ladder.steps[slice(*span)]), pair) for span, pair in steps]
+        ends = f"{ladder.images[0].name} → {ladder.images[-1].name}"
+        print_table(_HEADS, [*rows, _row("all", ends, one.found.change)], right=_HEADS[2:3])
+    print(folded(sentence))
 
 
-def _print_one(
-    group: Group, cells: dict[str, MeasuredCell], ladder: Ladder, margin: float
-) -> Iterator[LadderJudgement]:
-    """Print the steps between the images that could be measured. An image that was not is passed over: two steps are one then."""
-    names = [image.name for image in ladder.images]
-    measured = [at for at, name in enumerate(names) if name in cells and not cells[name].unranked]
-    for at, name in enumerate(names):
-        if at not in measured:
-            unranked = cells[name].unranked if name in cells else "it is not in the run"
-            print(folded(f"{name} was not measured: {unranked}"))
-    if measured[:1] + measured[-1:] != [0, len(names) - 1]:
-        print("no step can be named without both ends")
-        return
-    ladder_cells = [cells[names[at]] for at in measured]
-    found = judge(group.field, [cell.anchor for cell in ladder_cells], margin)
-    why = ""
-    if found.culprit is not None:
-        before, after = ladder_cells[found.culprit : found.culprit + 2]
-        why = left_open([before], [after], found.steps[found.culprit].ratio.value)
-    if why:
-        found = replace(found, answer="open", culprit=None)
-    spans = list(itertools.pairwise(measured))
-    rows = [
-        (
-            _number(span),
-            "; ".join(ladder.steps[slice(*span)]),
-            number(pair.ratio.value),
-            between(pair.ratio),
-            pair.verdict,
-        )
-        for span, pair in zip(spans, found.steps, strict=True)
-    ]
-    whole = found.change
-    rows.append(("all", f"{names[0]} → {names[-1]}", number(whole.ratio.value), between(whole.ratio), whole.verdict))
-    print_table(_HEADS, rows, right=_HEADS[2:3])
-    print(folded(f"no step can be named: {why}" if why else _sentence(found, rows, margin)))
-    yield found
+def _row(number_: str, changes: str, pair: Pair) -> tuple[str, ...]:
+    return number_, changes, number(pair.ratio.value), between(pair.ratio), pair.verdict
 
 
 def _number(span: tuple[int, int]) -> str:
@@ -164,10 +138,16 @@ def _number(span: tuple[int, int]) -> str:
     return str(span[1]) if span[1] - span[0] == 1 else f"{span[0] + 1} to {span[1]}"
 
 
-def _sentence(found: LadderJudgement, rows: Sequence[Sequence[str]], margin: float) -> str:
+def _sentence(one: JudgedLadder, ladder: Ladder, margin: float) -> str:
+    found = one.found
+    if found is None:
+        return NO_ENDS
+    if one.why_open:
+        return f"no step can be named: {one.why_open}"
     if found.culprit is not None:
-        step = rows[found.culprit]
-        return f"step {step[0]} holds {percent(found.share(found.culprit), 2)} of the change: {step[1]}"
+        span = one.spans[found.culprit]
+        changes = "; ".join(ladder.steps[slice(*span)])
+        return f"step {_number(span)} holds {percent(found.share(found.culprit), 2)} of the change: {changes}"
     if found.answer == "same":
         return f"no step is to be named: the two images take the same time within {percent(margin)}"
     if found.change.verdict == "open":

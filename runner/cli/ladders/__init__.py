@@ -1,0 +1,1 @@
+"""The command about ladders of images, and its answer as an object."""

@@ -1,0 +1,78 @@
+"""`runner blame` says the same in text and as JSON: the named step, what stays open, and the images that it could not measure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from runner.blame.ladder import Ladder
+from runner.cli.ladders import blame
+from runner.cli.ladders.ladder_document import BlameDocument, document, judged
+from runner.results.store import RunStore
+from tests.fixtures import synthetic
+from tests.fixtures.json_documents import valid
+
+IMAGES = ("jax-1-cpu", "jax-2-cpu", "jax-3-cpu")
+LADDER = Ladder(
+    Path("ladder"), cast(Any, tuple(SimpleNamespace(name=name) for name in IMAGES)), ("numpy 1 → 2", "jax 1 → 2")
+)
+
+
+def said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], levels: dict[str, float]
+) -> tuple[BlameDocument, str]:
+    """The object and the text of a run of one cell an image with these seconds a step."""
+    monkeypatch.setattr(synthetic, "IMAGES", dict.fromkeys(levels, ("jax", "0.10.2")))
+    monkeypatch.setattr(synthetic, "LEVELS", {(image, "gru-imdb"): seconds for image, seconds in levels.items()})
+    run = RunStore(synthetic.make_run(folder, repeats=5, manifest={"skips": []}))
+    answers = [(one, blame._sentence(one, LADDER, 0.05)) for one in judged(run, LADDER, 0.05)]
+    for one, sentence in answers:
+        blame._print(one, LADDER, sentence)
+    text = capsys.readouterr().out
+    printed = json.dumps({"schema": 1, **document(run, LADDER, 0.05, answers)})
+    return cast(BlameDocument, valid("blame", printed)), text
+
+
+def test_the_step_that_holds_the_change_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, text = said(tmp_path / "run", monkeypatch, capsys, dict(zip(IMAGES, (0.1, 0.1, 0.15), strict=True)))
+    (one,) = found["judged"]
+    assert (one["answer"], one["culprit"], one["not_measured"]) == ("named", 1, {})
+    assert one["share"] == pytest.approx(1, abs=0.1)
+    step = one["steps"][1]
+    assert (step["before"], step["after"], step["changes"], step["verdict"]) == (*IMAGES[1:], ["jax 1 → 2"], "slower")
+    assert cast(float, step["ratio_low"]) < step["ratio"] == pytest.approx(1.5, rel=0.05)
+    assert one["reason"] in text
+    assert one["reason"].endswith("of the change: jax 1 → 2")
+
+
+def test_images_that_take_the_same_time_have_no_step_to_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, text = said(tmp_path / "run", monkeypatch, capsys, dict.fromkeys(IMAGES, 0.1))
+    (one,) = found["judged"]
+    assert (one["answer"], one["culprit"], one["share"]) == ("same", None, None)
+    assert one["reason"].startswith("no step is to be named: the two images take the same time within 5")
+    assert one["reason"] in text
+
+
+@pytest.mark.parametrize("lacks", [1, 2])
+def test_an_image_that_was_not_measured_is_named_and_two_steps_become_one_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lacks: int
+) -> None:
+    levels = {image: 0.1 + 0.05 * at for at, image in enumerate(IMAGES) if at != lacks}
+    found, text = said(tmp_path / "run", monkeypatch, capsys, levels)
+    (one,) = found["judged"]
+    assert one["not_measured"] == {IMAGES[lacks]: "it is not in the run"}
+    assert f"{IMAGES[lacks]} was not measured: it is not in the run" in text
+    if lacks == 1:
+        assert [step["changes"] for step in one["steps"]] == [list(LADDER.steps)]
+        assert one["reason"].startswith("step 1 to 2 holds")
+    else:
+        assert (one["answer"], one["steps"], one["change"]) == ("open", [], None)
+        assert "no step can be named without both ends" in text
