@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from runner import trees
 from runner.cli.images import SomeNames, chosen
 from runner.cli.shared import note
+from runner.engines.apptainer import sif
 from runner.engines.process import stale_environments
 from runner.errors import UserError
 from runner.images.docker_client import connect
@@ -25,18 +27,23 @@ def prune(
     """Without names, also removes the images that the catalog does not have and what builds left over. Keeps what a process or a container
     uses, the images that another checkout on this machine built last, and each name that is not of the form that builds and pushes give."""
     images = chosen(names)
+    recipes = {image.name: partial(recipe, image) for image in images}
     removed = {
         "environment": [
             _print(str(folder), sentence, None if dry_run else stale_environments.remove(folder))
             for folder, sentence in stale_environments.stale(images)
-        ]
+        ],
+        "SIF": [
+            _print(str(path), sentence, None if dry_run else trees.remove(path))
+            for path, sentence in sif.stale(recipes, every=not names)
+        ],
     }
     try:
         client = connect()
     except UserError as error:
         note(f"images were not looked for: {error}")
     else:
-        found = list(registry.stale(client, {image.name: partial(recipe, image) for image in images}))
+        found = list(registry.stale(client, recipes))
         if not names:
             found += registry.unknown(client, images)
         removed["image"] = [

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from runner.engines.cell_cache import private_folder
 from runner.engines.process.venv import alone
 from runner.errors import EngineError, naming, system_fault
 from runner.images.transfer import folder as exports
+from runner.paths import cache_folder
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 # Tested with 1.4.5. Older releases lack options that are used here.
 _SINCE = "1.4.0"
+
+# In the user's cache folder.
+_FOLDER = "sifs"
 
 # The end of a SIF's name has the id of the image that it was made of.
 _ID = re.compile(r"\+([0-9a-f]{64})\.sif$")
@@ -65,7 +69,7 @@ def version() -> str:
 
 def own_folder() -> Path:
     """The folder of the SIFs that this user's runs made. Raises EngineError."""
-    return private_folder("sifs")
+    return private_folder(_FOLDER)
 
 
 def find(folder: Path, recipe: Recipe, image_id: str | None = None) -> Path | None:
@@ -74,6 +78,25 @@ def find(folder: Path, recipe: Recipe, image_id: str | None = None) -> Path | No
     if image_id is not None:
         sifs = [path for path in sifs if image_of(path) == image_id]
     return max(sifs, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def stale(recipes: Mapping[str, Callable[[], Recipe]], every: bool) -> Iterator[tuple[Path, str]]:
+    """(SIF, what it is) of those that this user's runs made of these images with other inputs than today's.
+
+    every: also those of images that are not among these. A SIF that a cell runs from may be removed: its process holds it open.
+    """
+    tags: dict[str, str] = {}
+    # A folder that no run made is not made to look into it.
+    for path in sorted(own_folder().glob("*.sif")) if (cache_folder() / _FOLDER).exists() else ():
+        name, _, rest = path.name.partition("@")
+        if not _ID.search(rest):
+            continue
+        if name in recipes:
+            tags[name] = tags.get(name) or recipes[name]().input_tag
+            if not rest.startswith(f"{tags[name]}+"):
+                yield path, f"{name} of other inputs, {path.stat().st_size / 1e9:.1f} GB"
+        elif every:
+            yield path, f"an image that the catalog does not have, {path.stat().st_size / 1e9:.1f} GB"
 
 
 def image_of(sif: Path) -> str:

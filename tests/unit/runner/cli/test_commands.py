@@ -22,6 +22,7 @@ from runner.cli.main import app
 from runner.cli.shared import chosen_runs
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.venv import VenvEngine
+from runner.images.recipe import recipe
 from runner.machine import lease
 from runner.plan.disk import TOO_LARGE
 from runner.plan.plan import Combination, Plan, Skip
@@ -331,22 +332,37 @@ def test_a_folder_of_runs_names_all_of_them(tmp_path: Path) -> None:
     assert chosen_runs([str(made[0])], tmp_path) == made[:1]
 
 
-def test_prune_removes_old_environments_where_no_engine_answers(tmp_path: Path) -> None:
+def test_prune_removes_old_environments_and_sifs_where_no_engine_answers(tmp_path: Path) -> None:
     image = next(each for each in load_catalog().values() if isinstance(find_interpreter(each.python), Interpreter))
     old = tmp_path / "dlbench" / "venvs" / f"{image.name}-0123456789ab"
     old.mkdir(parents=True)
+    sifs = old.parents[1] / "sifs"
+    sifs.mkdir(mode=0o700)
+    end = f"{'0' * 64}.sif"
+    names = f"{image.name}@{recipe(image).input_tag}", f"{image.name}@0", "none-1-cpu@0"
+    current, other, gone = (sifs / f"{name}+{end}" for name in names)
+    for path in (current, other, gone, sifs / "own-file"):
+        path.touch()
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none"}
     told = runner("images", "prune", "--dry-run", env=environment)
-    assert (told.returncode, told.stdout) == (0, f"{old} {image.name} of another lock or Python, 0.0 GB\n")
+    lines = [
+        f"{old} {image.name} of another lock or Python, 0.0 GB",
+        f"{other} {image.name} of other inputs, 0.0 GB",
+        f"{gone} an image that the catalog does not have, 0.0 GB",
+    ]
+    assert told.returncode == 0
+    assert sorted(told.stdout.splitlines()) == sorted(lines)
     assert told.stderr.startswith("images were not looked for: ")
-    assert told.stderr.endswith("\nout of date: 1 environment; --dry-run removes nothing\n")
+    assert told.stderr.endswith("\nout of date: 1 environment, 2 SIFs; --dry-run removes nothing\n")
     assert old.is_dir()
+    assert other.exists()
     done = runner("images", "prune", image.name, env=environment)
-    assert done.stdout == told.stdout
-    assert done.stderr.endswith("\nremoved: 1 environment\n")
+    assert done.stdout.splitlines() == lines[:2], "with a name, only of that image"
+    assert done.stderr.endswith("\nremoved: 1 environment, 1 SIF\n")
     assert not old.exists()
+    assert {path.name for path in sifs.iterdir()} == {current.name, gone.name, "own-file"}
     again = runner("images", "prune", image.name, env=environment)
-    assert again.stderr.endswith("\nno environment is out of date, so nothing was removed\n")
+    assert again.stderr.endswith("\nno environment and no SIF is out of date, so nothing was removed\n")
 
 
 @pytest.mark.parametrize(
