@@ -33,7 +33,16 @@ from reports.data.model import (
 from reports.data.utilisation import utilised
 from reports.specifications import caveats, specification
 from reports.wording import gpu_name
-from runner.results.cells import Key, StoredCell, StoredRepeat, device_proof, foreign_processes, middle, stored_cells
+from runner.results.cells import (
+    Key,
+    StoredCell,
+    StoredRepeat,
+    device_proof,
+    foreign_processes,
+    machine_of,
+    middle,
+    stored_cells,
+)
 from runner.results.datasheets import bare_model, known_faults
 from runner.results.on_disk import isolation
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
@@ -181,7 +190,7 @@ def _cell(
         row=stored.row,
         imported=stored.imported,
         out=stored.out,
-        host=manifest.get("host") or {},
+        host=machine_of(stored.row, manifest),
         gpus=_gpus(stored, manifest),
         command=_command(stored.row, manifest),
     )

@@ -265,6 +265,18 @@ def stored_cells(
     return result
 
 
+def machine_of(row: Row, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The run's facts of the machine that measured a repeat: of its node in a run over several."""
+    entries = [manifest.get("host")]
+    if row.get("node") is not None:
+        entries = [
+            entry
+            for entry in manifest.get("nodes") or ()
+            if isinstance(entry, dict) and entry.get("node") == row["node"]
+        ]
+    return next((entry for entry in entries if isinstance(entry, dict)), {})
+
+
 def middle(rows: Iterable[Row], name: str) -> float | None:
     """The median of a column over the rows that have it."""
     values = statistics.clean([row[name] for row in rows if row.get(name) is not None])

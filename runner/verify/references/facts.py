@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from runner.machine.devices import bare_uuid
-from runner.results.cells import StoredCell
+from runner.results.cells import StoredCell, machine_of
 from runner.results.on_disk import roles
 
 Text = Annotated[str, Field(max_length=300)]
@@ -95,7 +95,7 @@ def facts_of(cell: StoredCell, manifest: Mapping[str, Any], machine_cpus: int | 
     """The facts of a stored cell. Texts are cut to what a reference keeps."""
     environment, row = cell.environment, cell.row
     host, device = _map(environment.get("host")), _map(environment.get("device"))
-    machine = _machine(cell, manifest)
+    machine = machine_of(cell.row, manifest)
     return Facts(
         workload=_text(cell.key.workload),
         framework=_text(cell.framework),
@@ -130,14 +130,6 @@ def facts_of(cell: StoredCell, manifest: Mapping[str, Any], machine_cpus: int | 
         engine=_text(cell.engine),
         lock_sha256=_maybe(row.get("lock_sha256")),
     )
-
-
-def _machine(cell: StoredCell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The run's facts of the machine that measured the cell: of its node in a run over several."""
-    node = cell.row.get("node")
-    if node is None:
-        return _map(manifest.get("host"))
-    return next((_map(entry) for entry in manifest.get("nodes") or () if _map(entry).get("node") == node), {})
 
 
 def _host_device(cell: StoredCell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -112,3 +112,22 @@ def test_what_is_of_the_place_or_the_moment_parts_no_runs(tmp_path: Path) -> Non
     ]
     runs = days(tmp_path, *both)
     assert told(runs) == refused(runs) == set()
+
+
+@pytest.mark.parametrize("changed", ["host", "node"])
+def test_of_several_nodes_the_facts_are_those_of_the_node_that_measured(changed: str, tmp_path: Path) -> None:
+    runs = []
+    for day, kernel in ((1, "6.1"), (2, "6.8")):
+        kernels = {"host": "6.0", "node": "6.0", changed: kernel}
+        manifest = {
+            "created": f"2026-11-2{day}T00:00:00+00:00",
+            "host": {**synthetic.HOST, "kernel": kernels["host"]},
+            "nodes": [{"node": "n0", "kernel": "5.10"}, {"node": "n1", "kernel": kernels["node"]}],
+        }
+        run = synthetic.make_run(
+            tmp_path / f"day{day}", windows=12, draw=day, everywhere={"node": "n1"}, manifest=manifest
+        )
+        runs.append(synthetic.unrun(run, CELL))
+    expected = {"kernel 6.1 → 6.8"} if changed == "node" else set()
+    assert told(runs) == expected
+    assert refused(runs) == ({"kernel"} if expected else set())
