@@ -99,11 +99,11 @@ def faults(workload: str, precision: str, program: Program, takes: int = 0, memo
         clauses.append(
             f"{program.tf32} of its {singles} products of float32 may use TF32, which {precision} does not ask for"
         )
-    for element in sorted(program.products):
-        if element.startswith(_ROUNDED.get(precision, ())):
-            clauses.append(
-                f"{program.products[element]} of its products take factors of {element}, which {precision} does not ask for"
-            )
+    clauses += [
+        f"{count} of its products take factors of {element}, which {precision} does not ask for"
+        for element, count in sorted(program.products.items())
+        if element.startswith(_ROUNDED.get(precision, ()))
+    ]
     half = _HALF.get(rules.MIXED.get(precision, precision))
     if half and not program.products[half]:
         clauses.append(f"none of its products takes factors of {half}")
