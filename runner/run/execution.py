@@ -55,12 +55,15 @@ _RENEW_RATIO = 20.0
 
 
 def open_gpus(engine: str, gpus: Sequence[Gpu], run_id: str) -> None:
-    """Raises UsageError where the CUDA driver answers and does not open a GPU: its cells would get no further."""
+    """Raises UsageError where the CUDA driver answers and does not open a GPU, or opens another: its cells would get no further."""
     # A container may open what a process of its host may not.
     for gpu in gpus if engine not in CONTAINER_ENGINES else ():
-        _, reason = installed.opened(sys.executable, gpu.uuid)
+        uuids, reason = installed.opened(sys.executable, gpu.uuid)
         if reason.startswith("cuInit"):
             raise UsageError(f"{gpu.model} cannot be opened: {reason}; then say --resume {run_id}")
+        if uuids and uuids != [gpu.uuid]:
+            opens = f"the driver shows {gpu.uuid}, and CUDA opens {', '.join(uuids)} instead"
+            raise UsageError(f"{opens}; restart the machine, then say --resume {run_id}")
 
 
 def execute(
