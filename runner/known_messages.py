@@ -42,6 +42,11 @@ KNOWN = (
         'Docker 28.2 or newer, or "features": {"cdi": true} in daemon.json',
     ),
     Known(
+        r"could not select device driver \"nvidia\.runtime-hook\"|no known GPU vendor found",
+        "dockerd found neither NVIDIA's hook nor a CDI specification of these GPUs",
+        "install the NVIDIA Container Toolkit, `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, restart dockerd",
+    ),
+    Known(
         r"[Uu]nknown (or invalid )?runtime (name|specified).{0,3}nvidia",
         "the runtime `nvidia` does not stand in daemon.json",
         "`nvidia-ctk runtime configure --runtime=docker`, then restart dockerd",
@@ -58,7 +63,7 @@ KNOWN = (
     ),
     # the toolkit's hook
     Known(
-        r"requirement error: unsatisfied condition: cuda",
+        r"requirement error: unsatisfied condition",
         "the driver is older than the image asks for in NVIDIA_REQUIRE_CUDA",
         "a newer driver, or an image of an older CUDA; NVIDIA_DISABLE_REQUIRE=1 insists",
     ),
@@ -84,12 +89,13 @@ KNOWN = (
     ),
     # CUDA, in a cell
     Known(
-        r"no kernel image is available for execution|no kernel image is available",
+        r"no kernel image is available|device kernel image is invalid|is not compatible with the current PyTorch installation"
+        r"|is not defined for option 'gpu-name'",
         "the image holds no code for this GPU's compute capability",
         "another image; in its image.toml max_compute_capability is too high, or no_code_for lacks this one",
     ),
     Known(
-        r"CUDA driver version is insufficient|cudaErrorInsufficientDriver",
+        r"CUDA driver version is insufficient|cudaErrorInsufficientDriver|driver on your system is too old",
         "the driver is too old for the image's CUDA",
         "a newer driver, or an image of an older CUDA",
     ),
@@ -114,7 +120,8 @@ KNOWN = (
         "restart the machine, or start the container again: it holds an older libcuda",
     ),
     Known(
-        r"no CUDA-capable device is detected|CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice|finds no GPU: cuInit says 100",
+        r"no CUDA-capable device is detected|CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice|finds no GPU: cuInit says 100"
+        r"|No CUDA GPUs are available|No visible GPU devices",
         "no GPU is visible to the process",
         "look at CUDA_VISIBLE_DEVICES, and at what the container was given; `runner doctor` tells more",
     ),
@@ -129,12 +136,14 @@ KNOWN = (
         "`modprobe nvidia_uvm` and `nvidia-modprobe -u`, or restart the machine",
     ),
     Known(
-        r"illegal memory access|CUDA_ERROR_ILLEGAL_ADDRESS|cudaErrorIllegalAddress",
-        "a kernel read or wrote memory that is not its own",
+        r"illegal memory access|CUDA_ERROR_ILLEGAL_ADDRESS|cudaErrorIllegalAddress|misaligned address|unspecified launch failure"
+        r"|CUDA_ERROR_LAUNCH_FAILED|cudaErrorLaunchFailure|device-side assert",
+        "a kernel read or wrote memory that is not its own, or failed a check of its own",
         "most often the program's fault: another version of the framework, or the image on another GPU to rule out the hardware",
     ),
     Known(
-        r"[Cc]ould not load library libcudnn|Unable to load any of \{?libcudnn|libnvrtc[\w.-]*: cannot open|libnvrtc-builtins",
+        r"[Cc]ould not (load library|locate) lib(cudnn|nvrtc)|Unable to load any of \{?libcudnn|libnvrtc[\w.-]*: cannot open"
+        r"|libnvrtc-builtins",
         "cuDNN does not find its own parts, or NVRTC, which compiles kernels as the program runs",
         "the image's LD_LIBRARY_PATH; NVIDIA's wheel of NVRTC lies in nvidia/cuda_nvrtc/lib, where older cuDNN does not look",
     ),
@@ -144,17 +153,26 @@ KNOWN = (
         "leave the cuDNN of the lock the only one: look for others in LD_LIBRARY_PATH",
     ),
     Known(
-        r"CUDNN_STATUS_(NOT_INITIALIZED|ALLOC_FAILED)|CUBLAS_STATUS_(NOT_INITIALIZED|ALLOC_FAILED)",
+        r"CU(DNN|BLAS)_STATUS_(NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_INTERNAL_ERROR_\w*ALLOCATION_FAILED"
+        r"|because cuDNN failed to initialize|DNN library (initialization failed|is not found)",
         "a library of NVIDIA could not start on the GPU, most often since its memory is full",
         "look with `runner gpus` who else uses its memory",
     ),
     Known(
-        r"CUDNN_STATUS_(NOT_SUPPORTED|ARCH_MISMATCH|EXECUTION_FAILED)|CUBLAS_STATUS_(ARCH_MISMATCH|NOT_SUPPORTED|EXECUTION_FAILED)",
+        r"unable to find an engine to execute this computation"
+        r"|CUDNN_STATUS_(NOT_SUPPORTED|ARCH_MISMATCH|EXECUTION_FAILED)|CUBLAS_STATUS_(ARCH_MISMATCH|NOT_SUPPORTED|EXECUTION_FAILED)",
         "a library of NVIDIA has no kernel for this GPU, or one failed",
         "an image whose CUDA knows this GPU; another GPU to rule out the hardware",
     ),
+    # The statuses that have no entry of their own above.
     Known(
-        r"libdevice not found|[Cc]ould ?n.t find ptxas|ptxas .*not found|No PTX compilation provider",
+        r"CU(DNN|BLAS)_STATUS_(?!SUCCESS)\w+",
+        "a library of NVIDIA refused a call, or failed in it",
+        "the framework's next version; another GPU to rule out the hardware",
+    ),
+    Known(
+        r"libdevice not found|libdevice directory|([Cc]ould ?n.t|[Cc]ould not|[Cc]annot) (find|invoke) ptxas|ptxas .*not found"
+        r"|No PTX compilation provider|No such file or directory: '[^']*ptxas'",
         "XLA or Triton does not find a part of CUDA with which it compiles",
         "an image with NVIDIA's wheels of nvcc, or CUDA_HOME and XLA_FLAGS=--xla_gpu_cuda_data_dir for an own installation",
     ),
@@ -174,7 +192,28 @@ KNOWN = (
         "`runner doctor` tells why",
     ),
     Known(
-        r"lib(cudnn|nccl|cublas)[\w.]*: cannot open shared object file",
+        r"Found no NVIDIA driver|Could not find cuda drivers",
+        "the framework finds no driver of NVIDIA's",
+        "`nvidia-smi` on the machine itself; a container needs GPUs given to it: `runner doctor` tells more",
+    ),
+    Known(
+        r"finds no GPU, and the CUDA driver does",
+        "the framework cannot use the GPU that the driver opens: its build is for the CPU, or for a newer CUDA than the driver has",
+        "its build for the CUDA that `nvidia-smi` shows, or a newer driver",
+    ),
+    Known(
+        r"finds no GPU: cuInit says|failed call to cuInit|Failed call to cuInit",
+        "the CUDA driver does not start",
+        "`runner doctor`, `nvidia-smi`, and the kernel's log (`dmesg`) tell more",
+    ),
+    Known(
+        r"undefined symbol: _*nv(JitLink|rtc)|undefined symbol: _*cu(da|blas|dnn|sparse|solver)",
+        "a library of another release of CUDA is loaded than the framework was built with",
+        "look for other copies of CUDA in LD_LIBRARY_PATH",
+    ),
+    Known(
+        r"lib(cudnn|nccl|cublas|cudart|cufft|curand|cusolver|cusparse|cupti|nvJitLink)[\w.]*: cannot open shared object file"
+        r"|Cannot dlopen some GPU libraries",
         "the framework does not find NVIDIA's libraries in the image",
         "the image's LD_LIBRARY_PATH, or a base image with cuDNN",
     ),
@@ -316,7 +355,9 @@ KNOWN = (
         "`dmesg | grep -i 'out of memory'` tells which; fewer cells at a time, or a machine with more memory",
     ),
     Known(
-        r"NCCL error|ncclSystemError", "the GPUs did not reach each other", "NCCL_DEBUG=INFO in the image tells more"
+        r"NCCL error|nccl(System|UnhandledCuda|Internal|Remote)Error",
+        "the GPUs did not reach each other",
+        "NCCL_DEBUG=INFO in the image tells more",
     ),
     Known(
         r"Segmentation fault|SIGSEGV",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 # The kinds of the watchdog's verdicts on a cell that takes too long.
 _HANGS = ("time-limit", "hang")
+
+# The words of bench.cuda where CUDA opens no GPU. A libcuda for forward compatibility (804) may be an image's own.
+_UNOPENED = re.compile(r"finds no GPU: (?!cuInit says 804)(.*)")
 
 # From the signal that makes a hanging cell print its stack to the signal that ends it.
 _DUMP_SECONDS = 3.0
@@ -158,6 +162,8 @@ class Attempt:
         self.stopped = False
         # The board that fell off the bus during the cell.
         self.lost: str | None = None
+        # Why CUDA opened none of its GPUs, where that is so for every cell and not for this image alone.
+        self.unopened: str | None = None
         self._site = site
         self._observe = observe
         self._compiles = compiles
@@ -245,6 +251,8 @@ class Attempt:
 
     def _settle(self, ended: Exit, recorder: Recorder, cache: Path) -> None:
         """It has ended: what is to be said of that, and what becomes of the folder that its image's cells write."""
+        if self.boards and recorder.error and (why := _UNOPENED.search(str(recorder.error["message"]))):
+            self.unopened = why[1]
         if self._ended_by and self._ended_by[0] in _HANGS and recorder.ended_well and ended.code == 0:
             # It had ended by itself before it was ended: its engine stood still, and handed its output over too late.
             self._ended_by = None

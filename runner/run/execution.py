@@ -55,12 +55,15 @@ _RENEW_RATIO = 20.0
 
 
 def open_gpus(engine: str, gpus: Sequence[Gpu], run_id: str) -> None:
-    """Raises UsageError where the CUDA driver answers and does not open a GPU: its cells would get no further."""
+    """Raises UsageError where the CUDA driver answers and does not open a GPU, or opens another: its cells would get no further."""
     # A container may open what a process of its host may not.
     for gpu in gpus if engine not in CONTAINER_ENGINES else ():
-        _, reason = installed.opened(sys.executable, gpu.uuid)
+        uuids, reason = installed.opened(sys.executable, gpu.uuid)
         if reason.startswith("cuInit"):
             raise UsageError(f"{gpu.model} cannot be opened: {reason}; then say --resume {run_id}")
+        if uuids and uuids != [gpu.uuid]:
+            opens = f"the driver shows {gpu.uuid}, and CUDA opens {', '.join(uuids)} instead"
+            raise UsageError(f"{opens}; restart the machine, then say --resume {run_id}")
 
 
 def execute(
@@ -107,7 +110,10 @@ def execute(
         interrupted = _run(cells, prospect, jobs, ends_at)
         _store_lost(run, cells.lost)
     measured = len(cells.outcomes)
-    return summary.conclude(prospect, run, interrupted, write_report, minutes, measured, show_answer)
+    code = summary.conclude(prospect, run, interrupted, write_report, minutes, measured, show_answer)
+    # As where a GPU is not opened before the first cell: a container tells it with its first one.
+    nothing = cells.closed and not any(outcome.status == "ok" for outcome in cells.outcomes)
+    return UsageError.exit_code if nothing else code
 
 
 @dataclass
@@ -304,6 +310,9 @@ def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends
         cells.run_jobs([job for job in step.jobs if job.cell.image in ready], ready)
         # A job that was taken and did not fit any more is left for --resume. One beyond the planned repeats is not.
         waiting = without(waiting, {*step.jobs, *failed, *remade})
+        if not cells.has_gpus():
+            # No image is made for a GPU that is gone: --resume goes on with its cells.
+            waiting = [job for job in waiting if job.cell.device_kind != "cuda"]
         for job in step.jobs:
             done.setdefault(job.cell, set()).add(job.repeat)
 

@@ -173,6 +173,8 @@ class CellRunner:
     outcomes: list[Outcome] = field(default_factory=list)
     # The UUIDs of the GPUs that fell off the bus.
     lost: list[str] = field(default_factory=list)
+    # The boards that CUDA opens no more -> its reason.
+    closed: dict[str, str] = field(default_factory=dict)
     # True if the engine did not answer when the run was stopped: its cells may go on.
     hung: bool = False
     _active: dict[Job, Attempt] = field(default_factory=dict)
@@ -211,15 +213,14 @@ class CellRunner:
     def run_jobs(self, jobs: Sequence[Job], ready: Mapping[str, ReadyImage]) -> None:
         """Run the jobs; returns when all have ended or stop() was called. May be called again. Raises what broke the store."""
         for kind in ("cuda", "cpu"):
-            places_of_kind = [place for place in places(self.machine, kind) if place.board not in self.lost]
+            places_of_kind = self._left(places(self.machine, kind))
             of_kind = [job for job in jobs if job.cell.device_kind == kind]
             self._remember_temperatures(places_of_kind)
             # The dispatcher's sums need lengths that stay, and the estimates learn meanwhile.
             lengths = {job.cell: self.seconds(job.cell) for job in of_kind}
             try:
                 for turn in turns(of_kind):
-                    left = [place for place in places_of_kind if place.board not in self.lost]
-                    self._drain(Dispatcher(turn, left, lengths.__getitem__), ready)
+                    self._drain(Dispatcher(turn, self._left(places_of_kind), lengths.__getitem__), ready)
             except BaseException:
                 self.stop()
                 raise
@@ -227,6 +228,14 @@ class CellRunner:
                 self._join()
             if self._broken:
                 raise self._broken
+
+    def has_gpus(self) -> bool:
+        """True if a GPU is left to measure on."""
+        return bool(self._left(places(self.machine, "cuda")))
+
+    def _left(self, every: Sequence[Place]) -> list[Place]:
+        """The places without those whose GPU was lost, or is opened no more."""
+        return [place for place in every if place.board not in self.lost and place.board not in self.closed]
 
     def serve(self, source: JobSource, ready: Mapping[str, ReadyImage]) -> None:
         """Run what `source` hands out, until nothing of it runs and it has no more; returns at once after stop().
@@ -258,7 +267,7 @@ class CellRunner:
         with self._changed:
             while not self._stopped.is_set():
                 for job in dispatcher.without_devices():
-                    self.fail(job, "gpu-lost", "every GPU that it could run on has fallen off the bus")
+                    self.fail(job, *self._without_devices())
                 if self.renew and all(attempt.boards for attempt in self._active.values()):
                     self.renew(bool(self._active))
                 while started := dispatcher.next(time.monotonic()):
@@ -305,6 +314,11 @@ class CellRunner:
             if attempt.lost and attempt.lost not in self.lost:
                 self.lost.append(attempt.lost)
                 dispatcher.lost(attempt.lost)
+            # Among nodes, the driver decides what a node that cannot compute gets.
+            if attempt.unopened and isinstance(dispatcher, Dispatcher):
+                for board in attempt.boards:
+                    self.closed[board] = attempt.unopened
+                    dispatcher.lost(board)
             del self._active[attempt.job]
             dispatcher.ended(attempt.job)
             if again:
@@ -400,6 +414,13 @@ class CellRunner:
         parcel = Parcel(job.cell.id, job.repeat, self.site.engine.name, ended_by=(kind, reason[:MOST_REASON]))
         self.site.store(job, parcel)
         return self._report(Outcome(job, "failed", reason, 0.0))
+
+    def _without_devices(self) -> tuple[str, str]:
+        """The kind and the reason of a failure for which no GPU is left."""
+        if not self.closed:
+            return "gpu-lost", "every GPU that it could run on has fallen off the bus"
+        reasons = "; ".join(dict.fromkeys(self.closed.values()))
+        return "no-device", f"no GPU that it could run on can be opened any more: {reasons}"
 
     def _report(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)

@@ -27,6 +27,8 @@ Outcome = Literal["ok", "wrong", "error", "unsupported", "unfinished"]
 _LONGEST = 300
 # The element types of the factors in HLO that a half precision asks for.
 _HALF = {"fp16": "f16", "bf16": "bf16", "fp8": "f8e4m3fn"}
+# Those that a whole precision does not ask for: a program with them was rounded.
+_ROUNDED = {"fp32": ("f16", "bf16", "f8"), "tf32": ("f16", "bf16", "f8"), "fp64": ("f16", "bf16", "f8", "f32")}
 
 
 class CompiledStep(BaseModel):
@@ -97,6 +99,11 @@ def faults(workload: str, precision: str, program: Program, takes: int = 0, memo
         clauses.append(
             f"{program.tf32} of its {singles} products of float32 may use TF32, which {precision} does not ask for"
         )
+    clauses += [
+        f"{count} of its products take factors of {element}, which {precision} does not ask for"
+        for element, count in sorted(program.products.items())
+        if element.startswith(_ROUNDED.get(precision, ()))
+    ]
     half = _HALF.get(rules.MIXED.get(precision, precision))
     if half and not program.products[half]:
         clauses.append(f"none of its products takes factors of {half}")

@@ -22,6 +22,9 @@ _ALGORITHM = re.compile(r'\balgorithm(?:=|":")(dot_\w+|ALG_DOT_\w+)')
 _LABELS = re.compile(r"dim_labels=([a-z0-9]+)_")
 _ALIAS = re.compile(r"\{[\d, ]*\}: \(\d+, ")
 
+# The algorithms that take a factor of float32 as it is, or as the sum of its three parts.
+_EXACT = re.compile(r"(?i)(alg_)?dot_(f32_f32_f32|f64_f64_f64|bf16_bf16_f32_x[69])\Z")
+
 # Instructions that start nothing on the GPU: they name memory, or the end of what was started before.
 _STARTS_NOTHING = frozenset(
     (
@@ -163,9 +166,12 @@ def _element(instruction: _Instruction, types: dict[str, str]) -> str:
 
 
 def _may_use_tf32(attributes: str) -> bool:
-    """As XLA's IsTf32Allowed: by the algorithm where one is set, else where no operand asks for the highest precision."""
+    """As XLA's IsTf32Allowed: by the algorithm where one is set, else where no operand asks for the highest precision.
+
+    An algorithm that rounds the factors to bfloat16 keeps less than TF32 does.
+    """
     if algorithm := _ALGORITHM.search(attributes):
-        return "tf32" in algorithm[1].lower()
+        return not _EXACT.match(algorithm[1])
     given = _PRECISION.search(attributes)
     return "highest" not in (given[1].lower() if given else "")
 

@@ -69,6 +69,31 @@ def test_fp32_at_tf32_and_a_half_type_that_is_none_are_seen() -> None:
     assert faults("mlp-mnist", "amp-bf16", program) == ["none of its products takes factors of bf16"]
 
 
+def test_factors_of_a_half_type_at_a_whole_precision_are_seen() -> None:
+    rounded = read_program(program_text("as-it-is").replace("f32[", "bf16["))
+    for precision in ("fp32", "tf32"):
+        assert f"5 of its products take factors of bf16, which {precision} does not ask for" in faults(
+            "mlp-mnist", precision, rounded
+        )
+    assert not any("does not ask for" in fault for fault in faults("mlp-mnist", "amp-bf16", rounded))
+    singles = read_program(program_text("as-it-is"))
+    assert "5 of its products take factors of f32, which fp64 does not ask for" in faults("ops", "fp64", singles)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "rounds"),
+    [
+        ("dot_bf16_bf16_f32", True),
+        ("dot_bf16_bf16_f32_x3", True),
+        ("dot_bf16_bf16_f32_x6", False),
+        ("dot_f32_f32_f32", False),
+    ],
+)
+def test_an_algorithm_that_rounds_factors_of_float32_is_seen(algorithm: str, rounds: bool) -> None:
+    program = read_program(LOOP.replace("dot_tf32_tf32_f32", algorithm))
+    assert program.tf32 == 2 + rounds
+
+
 def test_an_optimiser_s_step_of_ops_that_keeps_an_argument_is_seen() -> None:
     assert steps_faults("adam step", Program(results=4, aliased=4)) == []
     assert steps_faults("adam step", Program(results=4, aliased=3)) == [

@@ -152,6 +152,38 @@ def test_a_gpu_that_was_lost_gets_no_cell_of_a_later_call_and_its_temperature_is
     ]
 
 
+FAILS = """import json
+print(json.dumps(dict(event="error", t=1.0, v=1, kind="no-device", message="torch 2.11 finds no GPU: {why}", traceback="")))
+print(json.dumps(dict(event="end", t=1.0, v=1, status="failed", stop="none", noise=None, steps=0)))
+raise SystemExit(1)"""
+
+
+@pytest.mark.parametrize(
+    ("why", "starts"),
+    [
+        ("cuInit says 802 CUDA_ERROR_SYSTEM_NOT_READY; start nvidia-fabricmanager", 1),
+        ("libcuda.so.1: cannot open shared object file; start the container with a GPU", 1),
+        # The image's own libcuda may be the reason, and another image has another one.
+        ("cuInit says 804 CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE; take its folder `compat` out", 3),
+    ],
+)
+def test_a_gpu_that_cuda_does_not_open_gets_no_further_cell(
+    site: Callable[..., AttemptContext], tmp_path: Path, why: str, starts: int
+) -> None:
+    here = site(FAILS.format(why=why))
+    running = matrix(here)
+    running.machine = replace(running.machine, gpus=(Gpu(0, "GPU-0", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,)),))
+    cell = replace(CELL, device_kind="cuda", device_model="NVIDIA L4")
+    running.run_jobs([Job(cell, repeat) for repeat in (1, 2, 3)], prepared(here))
+    assert here.engine.starts == starts  # type: ignore[attr-defined]
+    assert running.has_gpus() == (starts == 3)
+    rows = run_in(tmp_path).rows("cells").to_pandas()
+    assert set(rows.error_kind) == {"no-device"}
+    assert [outcome.reason for outcome in running.outcomes][starts:] == [
+        f"no GPU that it could run on can be opened any more: {why}"
+    ] * (3 - starts)
+
+
 class Thermometer:
     """A GPU that has cooled after being asked so often."""
 

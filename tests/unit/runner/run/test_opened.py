@@ -50,6 +50,13 @@ def test_a_run_whose_gpu_cannot_be_opened_measures_nothing_and_goes_on_after_the
     assert installed.opened(sys.executable, UUID) == ([UUID], "")
 
 
+def test_a_run_whose_gpu_is_another_one_to_cuda_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "opened", lambda *_: (["GPU-1"], ""))
+    with pytest.raises(UsageError, match=f"the driver shows {UUID}, and CUDA opens GPU-1 instead; .* --resume run"):
+        execution.open_gpus("host", [GPU], "run")
+    execution.open_gpus("docker", [GPU], "run")
+
+
 def test_a_machine_whose_libcuda_lies_elsewhere_is_left_to_its_containers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
