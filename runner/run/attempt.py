@@ -251,8 +251,8 @@ class Attempt:
 
     def _settle(self, ended: Exit, recorder: Recorder, cache: Path) -> None:
         """It has ended: what is to be said of that, and what becomes of the folder that its image's cells write."""
-        if self.boards and recorder.error and (why := _UNOPENED.search(str(recorder.error["message"]))):
-            self.unopened = why[1]
+        if self.boards and recorder.error and (unopened := _UNOPENED.search(str(recorder.error["message"]))):
+            self.unopened = unopened[1]
         if self._ended_by and self._ended_by[0] in _HANGS and recorder.ended_well and ended.code == 0:
             # It had ended by itself before it was ended: its engine stood still, and handed its output over too late.
             self._ended_by = None
