@@ -83,8 +83,7 @@ USUAL_OUT = "results"
 
 def out_of(manifest: Mapping[str, Any]) -> str:
     """The folder that a run was started in, as it was given."""
-    options = manifest.get("options")
-    return str((options if isinstance(options, dict) else {}).get("out") or USUAL_OUT)
+    return str((manifest.get("options") or {}).get("out") or USUAL_OUT)
 
 
 def run_word(folder: Path) -> str:

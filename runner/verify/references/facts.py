@@ -134,18 +134,18 @@ def facts_of(cell: StoredCell, manifest: Mapping[str, Any], machine_cpus: int | 
 
 def _machine(cell: StoredCell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """The run's facts of the machine that measured the cell: of its node in a run over several."""
-    node = cell.row.get("node")
-    if node is None:
-        return _map(manifest.get("host"))
-    return next((_map(entry) for entry in manifest.get("nodes") or () if _map(entry).get("node") == node), {})
+    machines: dict[Any, Mapping[str, Any]] = {entry["node"]: entry for entry in manifest.get("nodes", ())}
+    machines[None] = manifest["host"]
+    return machines.get(cell.row.get("node"), {})
 
 
 def _host_device(cell: StoredCell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """The manifest's entry of the GPU that the cell ran on; empty for a CPU."""
     uuids = cell.row.get("device_uuids")
     used = {bare_uuid(str(uuid)) for uuid in (uuids if uuids is not None else ())}
-    for entry in manifest.get("devices") or ():
-        if isinstance(entry, dict) and bare_uuid(str(entry.get("uuid", ""))) in used:
+    devices: list[dict[str, Any]] = manifest.get("devices") or []
+    for entry in devices:
+        if bare_uuid(str(entry.get("uuid", ""))) in used:
             processes = entry.get("processes")
             return entry | {"foreign_processes": len(processes)} if isinstance(processes, (list, tuple)) else entry
     return {}
