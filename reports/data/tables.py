@@ -200,9 +200,8 @@ def _gpus(stored: StoredCell, manifest: Mapping[str, Any]) -> tuple[Mapping[str,
     """The entries of the GPUs of the cell's model that its run could use, by UUID; none for a CPU."""
     if stored.key.device_kind != "cuda":
         return ()
-    devices = (entry for entry in manifest.get("devices") or () if isinstance(entry, dict))
     model = bare_model(stored.key.device_model)
-    of_model = (entry for entry in devices if bare_model(str(entry.get("model"))) == model)
+    of_model = (entry for entry in manifest.get("devices") or () if bare_model(str(entry.get("model"))) == model)
     return tuple(sorted(of_model, key=lambda entry: str(entry.get("uuid"))))
 
 

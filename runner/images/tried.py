@@ -14,6 +14,7 @@ from bench import identity, rules
 from runner.catalog.frameworks import Framework
 from runner.catalog.images import CatalogError, Image
 from runner.catalog.workloads import Workload
+from runner.errors import first_problem
 from runner.images.libraries.library_record import cell_text as libraries_text
 from runner.paths import PROJECT
 from runner.results import store
@@ -150,9 +151,7 @@ def read_record(image: Image) -> Tried | None:
     try:
         tried = Tried.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "the file"
-        raise CatalogError(f"{path}: {field}: {first['msg']}; `runner images try {image.name}` makes it anew") from None
+        raise CatalogError(f"{path}: {first_problem(error)}; `runner images try {image.name}` makes it anew") from None
     if tried.image != image.name:
         raise CatalogError(f"{path}: image: {tried.image!r} is not the file's name; make them the same")
     return tried

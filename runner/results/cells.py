@@ -85,8 +85,7 @@ USUAL_OUT = "results"
 
 def out_of(manifest: Mapping[str, Any]) -> str:
     """The folder that a run was started in, as it was given."""
-    options = manifest.get("options")
-    return str((options if isinstance(options, dict) else {}).get("out") or USUAL_OUT)
+    return str((manifest.get("options") or {}).get("out") or USUAL_OUT)
 
 
 def run_word(folder: Path) -> str:
@@ -267,14 +266,9 @@ def stored_cells(
 
 def machine_of(row: Row, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """The run's facts of the machine that measured a repeat: of its node in a run over several."""
-    entries = [manifest.get("host")]
-    if row.get("node") is not None:
-        entries = [
-            entry
-            for entry in manifest.get("nodes") or ()
-            if isinstance(entry, dict) and entry.get("node") == row["node"]
-        ]
-    return next((entry for entry in entries if isinstance(entry, dict)), {})
+    machines: dict[Any, Mapping[str, Any]] = {entry["node"]: entry for entry in manifest.get("nodes", ())}
+    machines[None] = manifest["host"]
+    return machines.get(row.get("node"), {})
 
 
 def middle(rows: Iterable[Row], name: str) -> float | None:

@@ -19,9 +19,7 @@ def health_of(folders: Sequence[Path]) -> Health:
     try:
         manifests = [RunStore(folder).manifest() for folder in folders]
         runs = " ".join(str(manifest["run_id"]) for manifest in manifests)
-        devices = [
-            entry for manifest in manifests for entry in manifest.get("devices") or () if isinstance(entry, dict)
-        ]
+        devices = [entry for manifest in manifests for entry in manifest.get("devices") or ()]
         folder = Path(os.environ.get("DLBENCH_REFERENCES") or data_folder() / "references")
         gpus = sum("uuid" in device for device in devices)
         if not files(folder) and not _is_fleet(gpus):

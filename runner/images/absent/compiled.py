@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench import rules
 from runner.catalog.images import CatalogError, Image
+from runner.errors import first_problem
 from runner.images.absent.program import Program
 from runner.images.tried import adapter_sha256
 from runner.paths import PROJECT
@@ -129,9 +130,7 @@ def read_compiled(image: Image) -> CompiledImage | None:
     try:
         return CompiledImage.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "the file"
-        raise CatalogError(f"{path}: {field}: {first['msg']}; take the file back from the repository") from None
+        raise CatalogError(f"{path}: {first_problem(error)}; take the file back from the repository") from None
 
 
 def is_current(

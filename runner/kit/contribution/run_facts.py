@@ -14,9 +14,6 @@ from runner.plan.combination import Cell
 from runner.results.untrusted import Hash, Name, Text, shown_as_it_is
 from runner.results.validate import Moment
 
-# Of the form of these facts.
-VERSION = 1
-
 _MOST_CELLS, _MOST_REPEATS = 5000, 1000
 
 Bytes = Annotated[int, Field(ge=0, lt=2**63)]

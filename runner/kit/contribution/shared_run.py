@@ -134,7 +134,7 @@ def _facts(manifest: Mapping[str, Any], cells: tuple[SharedCell, ...], names: Ps
 
 
 def _devices(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [entry for entry in manifest.get("devices") or () if isinstance(entry, dict) and "uuid" in entry]
+    return [entry for entry in manifest.get("devices") or () if "uuid" in entry]
 
 
 def _machine(manifest: Mapping[str, Any], names: Pseudonyms) -> str:

@@ -34,12 +34,8 @@ def placed(folders: Sequence[Path]) -> Placed:
     facts: dict[str, Mapping[str, str]] = {}
     for folder in folders:
         manifest = RunStore(folder).manifest()
-        devices = {str(entry.get("uuid")): entry for entry in _entries(manifest.get("devices"))}
-        nodes = {
-            str(uuid): entry for entry in _entries(manifest.get("nodes")) for uuid in _list(entry.get("gpus"))
-        }  # fmt: skip
-        host = manifest.get("host")
-        host = host if isinstance(host, dict) else {}
+        host, devices = manifest["host"], {str(entry.get("uuid")): entry for entry in manifest.get("devices") or ()}
+        nodes = {str(uuid): entry for entry in manifest.get("nodes", ()) for uuid in _list(entry.get("gpus"))}
         for uuid, entry in devices.items():
             node = nodes.get(uuid)
             name = host.get("name") if node is None else node.get("node")
@@ -47,10 +43,6 @@ def placed(folders: Sequence[Path]) -> Placed:
                 spots[uuid] = Spot(str(name), _index(entry.get("index")))
                 facts[uuid] = settings.facts(entry) | settings.facts(node or host, settings.OF_HOST)
     return Placed(spots, facts)
-
-
-def _entries(value: object) -> list[dict[str, Any]]:
-    return [entry for entry in _list(value) if isinstance(entry, dict)]
 
 
 def _list(value: object) -> list[Any]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from runner.engines import cell_cache
 from runner.engines.base import Engine, EngineError, ReadyImage, Running, Slot
 from runner.engines.probe import printed
-from runner.errors import UserError
+from runner.errors import UserError, first_problem
 
 PROBE = "bench.ceilings"
 
@@ -111,5 +111,4 @@ def parse(text: bytes | str) -> Ceilings:
     try:
         return Ceilings.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise CeilingsError(f"{'.'.join(map(str, first['loc'])) or 'the ceilings'}: {first['msg']}") from None
+        raise CeilingsError(first_problem(error)) from None

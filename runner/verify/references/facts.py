@@ -136,8 +136,9 @@ def _host_device(cell: StoredCell, manifest: Mapping[str, Any]) -> Mapping[str, 
     """The manifest's entry of the GPU that the cell ran on; empty for a CPU."""
     uuids = cell.row.get("device_uuids")
     used = {bare_uuid(str(uuid)) for uuid in (uuids if uuids is not None else ())}
-    for entry in manifest.get("devices") or ():
-        if isinstance(entry, dict) and bare_uuid(str(entry.get("uuid", ""))) in used:
+    devices: list[dict[str, Any]] = manifest.get("devices") or []
+    for entry in devices:
+        if bare_uuid(str(entry.get("uuid", ""))) in used:
             processes = entry.get("processes")
             return entry | {"foreign_processes": len(processes)} if isinstance(processes, (list, tuple)) else entry
     return {}

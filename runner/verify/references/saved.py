@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from runner.errors import UserError
+from runner.errors import UserError, first_problem
 from runner.results.on_disk.whole import open_parquet, other_kind
 from runner.results.statistics import Array, fewest_windows
 from runner.results.store import read_bytes, write_bytes
@@ -232,9 +232,7 @@ def _checked(path: Path, metadata: Mapping[bytes, bytes], columns: Mapping[str, 
         fields["run_ids"] = manifest["run_ids"] if manifest["format"] == FORMAT else [manifest["run_id"]]
         reference = Reference.model_validate(fields | {"cells": cells})
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise SavedError(f"{path}: {field}: {first['msg']}; get the file again") from None
+        raise SavedError(f"{path}: {first_problem(error)}; get the file again") from None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise SavedError(f"{path}: its manifest is broken ({error}); get the file again") from None
     if (

@@ -71,6 +71,12 @@ def changed(kind: str, **fields: Any) -> bytes:
     return lines(event | fields if at == last else event for at, event in enumerate(EVENTS))
 
 
+def again(kind: str, **fields: Any) -> bytes:
+    """The recorded stream with its last event of a kind twice, the second time with fields changed."""
+    last = max(at for at, event in enumerate(EVENTS) if event["event"] == kind)
+    return lines([*EVENTS[: last + 1], EVENTS[last] | fields, *EVENTS[last + 1 :]])
+
+
 def without(*kinds: str) -> bytes:
     return lines(event for event in EVENTS if event["event"] not in kinds)
 
@@ -114,14 +120,6 @@ def test_it_does_not_matter_where_the_pipe_cuts_the_stream(
     assert steady(recorder) == ALL_STEADY
 
 
-def test_a_torn_line_fails_the_cell_and_keeps_what_came_before(play: Play) -> None:
-    recorder, (status, kind, reason) = play([RECORDED[:-20]])
-    assert (status, kind) == ("failed", "protocol")
-    assert reason is not None
-    assert "torn" in reason
-    assert steady(recorder) == ALL_STEADY
-
-
 def test_a_line_of_ten_megabytes_fails_the_cell_before_it_fills_the_memory(play: Play) -> None:
     fed = 0
 
@@ -158,6 +156,8 @@ def test_a_line_of_ten_megabytes_fails_the_cell_before_it_fills_the_memory(play:
         (without("end") + b"[" * 100_000 + b"\n", "not a JSON object"),
         (without("end") + b"\n", "not a JSON object"),
         (RECORDED + lines([EVENTS[0]]), "after `end`"),
+        (RECORDED[:-20], "torn"),
+        (again("sample"), "a second sample with index "),
         (without("end") + lines(METRIC | {"name": f"metric {at}"} for at in range(1001)), "more than 1000 metrics"),
     ],
 )
@@ -198,25 +198,14 @@ def test_markup_in_a_version_is_stored_as_it_is(play: Play, tmp_path: Path) -> N
     assert row["framework_version"] == "<script>alert(1)</script>"
 
 
-def test_more_events_than_any_cell_has_end_it(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "MAX_EVENTS", 20)
-    _, (status, kind, reason) = play([RECORDED])
-    assert (status, kind) == ("failed", "protocol")
-    assert "more than 20 events" in str(reason)
-
-
-def test_more_bytes_than_any_cell_has_end_it(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "MAX_TOTAL_BYTES", 2000)
+@pytest.mark.parametrize(("most", "value", "words"), [("EVENTS", 20, "20 events"), ("TOTAL_BYTES", 2000, "2000 bytes")])
+def test_more_than_any_cell_prints_ends_it(
+    play: Play, monkeypatch: pytest.MonkeyPatch, most: str, value: int, words: str
+) -> None:
+    monkeypatch.setattr(record, f"MAX_{most}", value)
     _, (status, kind, reason) = play([RECORDED[:1500], RECORDED[1500:3000], RECORDED[3000:]])
     assert (status, kind) == ("failed", "protocol")
-    assert "more than 2000 bytes" in str(reason)
-
-
-def test_a_failed_parity_check_fails_the_cell_and_names_the_tensor(play: Play) -> None:
-    recorder, (status, kind, reason) = play([lines(with_check(passed=False, error=0.5))])
-    assert (status, kind) == ("failed", "parity")
-    assert "gradient gru.u is off by 0.5" in str(reason)
-    assert steady(recorder) == ALL_STEADY
+    assert f"more than {words}" in str(reason)
 
 
 def with_check(**fields: Any) -> list[dict[str, Any]]:
@@ -228,6 +217,7 @@ def with_check(**fields: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
+        ({"error": 0.5, "passed": False}, "gradient gru.u is off by 0.5"),
         # The cell's word that it passed counts for nothing.
         ({"error": 1e6}, "gradient gru.u is off by 1e+06"),
         ({"error": None}, "gradient gru.u is not finite"),
@@ -244,9 +234,10 @@ def with_check(**fields: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_a_cell_is_not_believed_that_its_check_passed(play: Play, fields: dict[str, Any], expected: str) -> None:
-    _, (status, kind, reason) = play([lines(with_check(**fields))])
+    recorder, (status, kind, reason) = play([lines(with_check(**fields))])
     assert (status, kind) == ("failed", "parity")
     assert expected in str(reason)
+    assert steady(recorder) == ALL_STEADY
 
 
 PARITY_ROWS = [at for at, event in enumerate(EVENTS) if event["event"] == "parity"]
@@ -263,13 +254,6 @@ def test_every_quantity_of_the_reference_is_wanted(play: Play, at: int) -> None:
         "it ended without a required check",
     )
     assert str(reason).startswith(one_of_a_kind)
-
-
-def test_one_row_of_the_check_is_not_enough(play: Play) -> None:
-    kept = [event for at, event in enumerate(EVENTS) if at not in PARITY_ROWS[1:]]
-    _, (status, kind, reason) = play([lines(kept)])
-    assert (status, kind) == ("failed", "parity")
-    assert "it ended without a required check" in str(reason)
 
 
 @pytest.mark.parametrize(
@@ -325,14 +309,6 @@ def test_a_cell_that_ends_without_a_check_that_is_due_fails_and_names_it(play: P
     assert f"{where}: {parity.name_of(quantity)}" in str(reason)
 
 
-def test_a_check_of_another_adapter_is_not_one_of_the_measured_adapter(play: Play) -> None:
-    """The same rows, printed in the phase in which another adapter is checked."""
-    moved = [event | {"name": "parity"} if event.get("name") == "proof" else event for event in EVENTS]
-    _, (status, kind, reason) = play([lines(moved)])
-    assert (status, kind) == ("failed", "parity")
-    assert "on the adapter that was measured" in str(reason)
-
-
 def excused(what: str, quantity: str) -> list[dict[str, Any]]:
     """The events with a sentence in place of a quantity of the measured adapter."""
     left = without_quantity("proof", quantity)
@@ -375,145 +351,11 @@ def test_losses_of_real_data_are_not_compared(play: Play) -> None:
     assert "no folder with data was given" in str(reason)
 
 
-def test_a_second_event_data_breaks_the_protocol(play: Play) -> None:
-    data = next(event for event in EVENTS if event["event"] == "data")
-    at = EVENTS.index(data) + 1
-    _, (status, kind, reason) = play([lines([*EVENTS[:at], data | {"source": "files"}, *EVENTS[at:]])], data_given=True)
-    assert (status, kind) == ("failed", "protocol")
-    assert "a second `data`" in str(reason)
-
-
 def test_each_check_is_stored_with_the_phase_that_it_was_made_in(play: Play, tmp_path: Path) -> None:
     play([RECORDED])
     rows = pq.read_table(tmp_path / "parity.parquet").to_pylist()
     assert {(row["phase"], row["quantity"]) for row in rows} >= set(CHECKED)
     assert {row["phase"] for row in rows} == {"parity", "proof"}
-
-
-def test_a_parity_error_that_is_not_finite_is_told_so(play: Play) -> None:
-    _, (_, kind, reason) = play([changed("parity", passed=False, error=None)])
-    assert kind == "parity"
-    assert "not finite" in str(reason)
-
-
-@pytest.mark.parametrize(
-    ("stream", "kind"),
-    [
-        (without("parity"), "parity"),
-        (without("environment"), "protocol"),
-        (without("sample"), "protocol"),
-        # A quick run would count as the specification's.
-        (without("plan"), "protocol"),
-        (without("end"), "crash"),
-        (b"", "crash"),
-    ],
-)
-def test_what_is_missing_is_a_failure(play: Play, stream: bytes, kind: str) -> None:
-    _, (status, found, _) = play([stream])
-    assert (status, found) == ("failed", kind)
-
-
-def test_the_cells_own_error_is_the_reason(play: Play) -> None:
-    error = {"event": "error", "kind": "out-of-memory", "message": "no 80 GB here", "traceback": "", "t": 9.0, "v": 1}
-    end = EVENTS[-1] | {"status": "failed"}
-    _, verdict = play([without("end") + lines([error, end])], Exit(1, False, ""))
-    assert verdict == ("failed", "out-of-memory", "no 80 GB here")
-
-
-@pytest.mark.parametrize(
-    ("ended", "kind", "words"),
-    [
-        (Exit(139, False, ""), "crash", "SIGSEGV"),
-        (Exit(3, False, ""), "crash", "exit code 3"),
-        (Exit(137, True, ""), "out-of-memory", "memory"),
-    ],
-)
-def test_a_process_that_dies_fails_its_cell_even_after_a_good_end(
-    play: Play, ended: Exit, kind: str, words: str
-) -> None:
-    _, (status, found, reason) = play([RECORDED], ended)
-    assert (status, found) == ("failed", kind)
-    assert words in str(reason)
-
-
-def test_a_crash_in_the_middle_of_a_line_is_a_crash(play: Play) -> None:
-    _, (_, kind, reason) = play([RECORDED[:-20]], Exit(139, False, ""))
-    assert kind == "crash"
-    assert "SIGSEGV" in str(reason)
-
-
-def test_a_cell_that_was_stopped_for_its_time_says_how_long_it_had(play: Play) -> None:
-    _, (status, kind, reason) = play(
-        [RECORDED[:3000]], Exit(137, False, ""), ended_by=("time-limit", "it had not ended after 90 s and was stopped")
-    )
-    assert (status, kind) == ("failed", "time-limit")
-    assert "90 s" in str(reason)
-
-
-def test_a_gpu_cell_that_computed_on_the_cpu_is_a_failure(play: Play) -> None:
-    _, (status, kind, reason) = play([RECORDED], cell=replace(CELL, device_kind="cuda"), uuids=("GPU-1",))
-    assert (status, kind) == ("failed", "wrong-device")
-    assert "cuda" in str(reason)
-
-
-def test_a_gpu_cell_that_computed_on_another_gpu_is_a_failure(play: Play) -> None:
-    device = EVENTS[2]["device"] | {"kind": "cuda", "uuids": ["GPU-2"]}
-    stream = changed("environment", device=device)
-    cell = replace(CELL, device_kind="cuda")
-    assert play([stream], cell=cell, uuids=("GPU-1",))[1][1] == "wrong-device"
-    assert play([stream], cell=cell, uuids=("gpu-2",))[1][0] == "ok"
-
-
-def test_a_mig_cell_must_name_its_instance_and_not_the_gpu_that_it_is_a_part_of(play: Play) -> None:
-    def status(*seen: str) -> str:
-        device = EVENTS[2]["device"] | {"kind": "cuda", "uuids": list(seen)}
-        return play([changed("environment", device=device)], cell=replace(CELL, device_kind="cuda"), uuids=("MIG-1",))[
-            1
-        ][0]
-
-    assert status("MIG-1") == "ok"
-    assert [status("GPU-2"), status("MIG-2"), status("MIG-1", "MIG-2")] == ["failed"] * 3
-
-
-def test_a_gpu_cell_that_does_not_say_which_gpus_it_ran_on_fails(play: Play) -> None:
-    device = EVENTS[2]["device"] | {"kind": "cuda", "uuids": []}
-    stream = RECORDED.replace(json.dumps(EVENTS[2]["device"]).encode(), json.dumps(device).encode())
-    _, (_, kind, reason) = play(
-        [changed("environment", device=device)], cell=replace(CELL, device_kind="cuda"), uuids=("GPU-1",)
-    )
-    assert stream is not None
-    assert kind == "wrong-device"
-    assert "a GPU that it does not name" in str(reason)
-
-
-def test_a_cpu_cell_that_ran_on_fewer_devices_than_asked_is_a_failure(play: Play) -> None:
-    _, (status, kind, reason) = play([RECORDED], cell=replace(CELL, devices=2, scaling="weak"))
-    assert (status, kind) == ("failed", "wrong-device")
-    assert reason == "it ran on 1 CPU devices where 2 processes or virtual devices were asked for"
-
-
-def test_a_cell_that_ran_another_framework_is_a_failure(play: Play) -> None:
-    _, (status, _, _) = play([RECORDED], cell=replace(CELL, framework="jax"))
-    assert status == "failed"
-
-
-def test_two_samples_of_one_index_break_the_protocol(play: Play) -> None:
-    last = [event for event in EVENTS if event["event"] == "sample"][-1]
-    at = EVENTS.index(last)
-    recorder, verdict = play([lines([*EVENTS[: at + 1], last, *EVENTS[at + 1 :]])])
-    assert verdict[:2] == ("failed", "protocol")
-    assert f"a second sample with index {last['index']}" in str(verdict[2])
-    assert steady(recorder) == ALL_STEADY
-
-
-def test_a_window_of_an_operation_that_comes_twice_breaks_the_protocol_and_no_report(play: Play) -> None:
-    window = {"event": "operation", "t": EVENTS[-1]["t"], "v": EVENTS[-1]["v"], "operation": "matmul", "size": "8x8x8"}
-    window |= {"direction": "forward", "mop": 0.1, "bytes": 768, "buffers": 1, "index": 0, "begin": 1.0}
-    window |= {"seconds": 0.1, "runs": 9}
-    recorder, verdict = play([lines([*EVENTS[:-1], window, window, EVENTS[-1]])])
-    assert verdict[:2] == ("failed", "protocol")
-    assert "a second operation of that size with index 0" in str(verdict[2])
-    assert len(recorder.rows["operations"]) == 1
 
 
 def test_each_window_of_a_point_has_the_kernel_that_the_framework_took(play: Play) -> None:
@@ -530,8 +372,94 @@ def test_each_window_of_a_point_has_the_kernel_that_the_framework_took(play: Pla
     assert "a second `dispatch` of that size" in str(verdict[2])
 
 
-def test_a_cpu_cell_with_a_share_of_kernels_breaks_the_protocol(play: Play) -> None:
-    kernels = {"event": "kernels", "t": EVENTS[-1]["t"], "v": EVENTS[-1]["v"], "share": 0.1, "steps": 3}
+LAST = {"t": EVENTS[-1]["t"], "v": EVENTS[-1]["v"]}
+ERROR = LAST | {"event": "error", "kind": "out-of-memory", "message": "no 80 GB here", "traceback": ""}
+WINDOW = LAST | {"event": "operation", "operation": "matmul", "size": "8x8x8", "direction": "forward", "mop": 0.1}
+WINDOW |= {"bytes": 768, "buffers": 1, "index": 0, "begin": 1.0, "seconds": 0.1, "runs": 9}
+# The same rows, printed in the phase in which another adapter is checked.
+MOVED = [event | {"name": "parity"} if event.get("name") == "proof" else event for event in EVENTS]
+SEGFAULT, FAILED, KILLED = (Exit(code, False, "") for code in (139, 3, 137))
+GPU, JAX = replace(CELL, device_kind="cuda"), replace(CELL, framework="jax")
+LIMIT = ("time-limit", "it had not ended after 90 s and was stopped")
+
+REFUSED: dict[str, tuple[bytes, dict[str, Any], str, str]] = {
+    "no check": (without("parity"), {}, "parity", "it ended without the parity check"),
+    "one row of the check": (
+        lines(event for at, event in enumerate(EVENTS) if at not in PARITY_ROWS[1:]),
+        {},
+        "parity",
+        "it ended without a required check",
+    ),
+    "an error that is not finite": (changed("parity", passed=False, error=None), {}, "parity", "not finite"),
+    "a check of another adapter": (lines(MOVED), {}, "parity", "on the adapter that was measured"),
+    "no environment": (without("environment"), {}, "protocol", "it never printed its environment"),
+    "no window": (without("sample"), {}, "protocol", "without one steady window"),
+    # A quick run would count as the specification's.
+    "no plan": (without("plan"), {}, "protocol", "it ended without its `plan`"),
+    "no end": (without("end"), {}, "crash", "before its `end`"),
+    "nothing": (b"", {}, "crash", "before its `end`"),
+    "a second data": (again("data", source="files"), {"data_given": True}, "protocol", "a second `data`"),
+    "a window twice": (
+        lines([*EVENTS[:-1], WINDOW, WINDOW, EVENTS[-1]]),
+        {},
+        "protocol",
+        "a second operation of that size with index 0",
+    ),
     # Before its environment, which would tell the device, as well.
-    _, verdict = play([lines([kernels, *EVENTS])])
-    assert verdict == ("failed", "protocol", "it ran on the CPU and printed `kernels`, which is of a GPU")
+    "kernels of a CPU": (
+        lines([LAST | {"event": "kernels", "share": 0.1, "steps": 3}, *EVENTS]),
+        {},
+        "protocol",
+        "it ran on the CPU and printed `kernels`, which is of a GPU",
+    ),
+    "its own error": (
+        without("end") + lines([ERROR, EVENTS[-1] | {"status": "failed"}]),
+        {"ended": Exit(1, False, "")},
+        "out-of-memory",
+        "no 80 GB here",
+    ),
+    "a signal after a good end": (RECORDED, {"ended": SEGFAULT}, "crash", "SIGSEGV"),
+    "a signal in the middle of a line": (RECORDED[:-20], {"ended": SEGFAULT}, "crash", "SIGSEGV"),
+    "an exit code after a good end": (RECORDED, {"ended": FAILED}, "crash", "exit code 3"),
+    "the memory's limit": (RECORDED, {"ended": Exit(137, True, "")}, "out-of-memory", "memory"),
+    "the time's limit": (RECORDED[:3000], {"ended": KILLED, "ended_by": LIMIT}, "time-limit", "90 s"),
+    "a GPU's cell on the CPU": (RECORDED, {"cell": GPU, "uuids": ("GPU-1",)}, "wrong-device", "cuda was asked for"),
+    "one CPU for two": (
+        RECORDED,
+        {"cell": replace(CELL, devices=2, scaling="weak")},
+        "wrong-device",
+        "it ran on 1 CPU devices where 2 processes or virtual devices were asked for",
+    ),
+    "another framework": (RECORDED, {"cell": JAX}, "protocol", "it ran torch where jax was asked for"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_repeat_is_refused_and_the_reason_is_said(play: Play, name: str) -> None:
+    stream, more, expected, words = REFUSED[name]
+    recorder, (status, kind, reason) = play([stream], **more)
+    assert (status, kind) == ("failed", expected)
+    assert words in str(reason)
+    assert len(recorder.rows["operations"]) <= 1
+
+
+@pytest.mark.parametrize(
+    ("given_uuid", "seen", "words"),
+    [
+        ("gpu-2", ["GPU-2"], None),
+        ("GPU-1", ["GPU-2"], "it ran on GPU-2 and was given GPU-1"),
+        ("GPU-1", [], "a GPU that it does not name"),
+        ("MIG-1", ["MIG-1"], None),
+        # Not the GPU that it is a part of.
+        ("MIG-1", ["GPU-2"], "it ran on GPU-2 and"),
+        ("MIG-1", ["MIG-2"], "it ran on MIG-2 and"),
+        ("MIG-1", ["MIG-1", "MIG-2"], "it ran on MIG-1, MIG-2 and"),
+    ],
+)
+def test_a_gpu_cell_names_the_gpu_that_it_was_given(
+    play: Play, given_uuid: str, seen: list[str], words: str | None
+) -> None:
+    stream = changed("environment", device=EVENTS[2]["device"] | {"kind": "cuda", "uuids": seen})
+    _, (_, kind, reason) = play([stream], cell=GPU, uuids=(given_uuid,))
+    assert kind == ("wrong-device" if words else None)
+    assert (words or "None") in str(reason)

@@ -32,6 +32,7 @@ from tests.fixtures.pages import whole
 from tests.fixtures.toys import toy_variables
 from tests.fixtures.waiting import wait_for
 from tests.fixtures.warm import WarmProcess
+from tests.unit.processes import end, marked
 
 Start = Callable[..., subprocess.Popen[str]]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -64,10 +65,7 @@ def start(tmp_path: Path, started: Path, own_cache: None) -> Iterator[Start]:
         return process
 
     yield start
-    for process in processes:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    end(processes)
 
 
 @pytest.fixture
@@ -93,14 +91,7 @@ def cells_of(tmp_path: Path) -> pd.DataFrame:
 
 def processes_of(run_id: str) -> list[int]:
     """The processes that were started for a run, by the label in their environment."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"DLBENCH_RUN={run_id}".encode() in (path / "environ").read_bytes().split(b"\0"):
-                found.append(int(path.name))
-        except OSError:
-            pass
-    return found
+    return marked(f"DLBENCH_RUN={run_id}")
 
 
 def program_of(pid: int) -> bytes:
@@ -296,10 +287,7 @@ def test_a_killed_runner_leaves_no_process_and_resume_repeats_and_loses_nothing(
     cells = cells_of(tmp_path)
     assert Counter(zip(cells["cell_id"], cells["repeat"], strict=True)).most_common(1)[0][1] == 1
     assert Counter(cells["status"]) == {"ok": 12}
-    kept = {path: path.stat().st_mtime_ns for path in finished if path.parent.name == "cells"}
-    assert kept == {path: at for path, at in finished.items() if path.parent.name == "cells"}, (
-        "a finished one ran again"
-    )
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished, "a finished one ran again"
     again = len(started.read_text().splitlines()) - 12
     assert again in (0, 1), "only the one that was running when it was killed may have begun twice"
     reused = json.loads((folder / "run.json").read_text())["reused"]

@@ -213,6 +213,13 @@ def test_ctrl_c_in_a_command_that_keeps_nothing_is_the_same_sentence(monkeypatch
     assert (ended.exit_code, ended.stdout, ended.stderr) == (130, "", "runner: interrupted\n")
 
 
+def begun_with(tmp_path: Path, **options: str) -> Path:
+    """A run in whose run.json these options stand."""
+    out = tmp_path / "results"
+    told = json.loads(Options(out=out).model_dump_json()) | options
+    return make_run(out / "run", repeats=1, manifest={"options": told})
+
+
 def test_a_run_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
     for name in ("20251231-1", "20260101-1", "20260102-1"):
         (tmp_path / name).mkdir()
@@ -224,13 +231,10 @@ def test_a_run_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path)
 
 
 def test_resume_starts_no_program_that_only_the_run_s_own_file_names(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "results" / "run", repeats=1)
     program, ran = tmp_path / "python", tmp_path / "ran"
     program.write_text(f"#!/bin/sh\ntouch {ran}\n")
     program.chmod(0o755)
-    manifest = json.loads((run / "run.json").read_text())
-    manifest["options"] = json.loads(Options(engine="host", python=program, out=run.parent).model_dump_json())
-    (run / "run.json").write_text(json.dumps(manifest))
+    run = begun_with(tmp_path, engine="host", python=str(program))
     with pytest.raises(UsageError, match=f"say --engine host --python {program} as well"):
         begin.resume("run", Options(out=run.parent))
     assert not ran.exists()
@@ -241,20 +245,16 @@ def test_resume_starts_no_program_that_only_the_run_s_own_file_names(tmp_path: P
 
 
 def test_a_run_whose_images_the_disk_cannot_hold_any_more_says_so(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "results" / "run", repeats=1)
-    manifest = json.loads((run / "run.json").read_text())
-    manifest["options"] = json.loads(Options(out=run.parent).model_dump_json())
-    (run / "run.json").write_text(json.dumps(manifest))
+    run = begun_with(tmp_path)
+    plan = json.loads((run / "run.json").read_text())["plan"]
     reason = f"{TOO_LARGE} beside the images that come first: it takes about 3.0 GB; free some"
     names = Combination.__dataclass_fields__
-    skips = [
-        Skip(**{key: value for key, value in cell.items() if key in names}, reason=reason) for cell in manifest["plan"]
-    ]
+    skips = [Skip(**{key: value for key, value in cell.items() if key in names}, reason=reason) for cell in plan]
 
     def look(*_: object) -> Any:
         return SimpleNamespace(plan=Plan((), tuple(skips)))
 
-    image = manifest["plan"][0]["image"]
+    image = plan[0]["image"]
     with pytest.raises(UsageError, match=f"{image}: the disk cannot hold it .* it takes about 3.0 GB; free some$"):
         begin.resume("run", Options(out=run.parent), look)
 
@@ -268,10 +268,7 @@ def test_what_says_what_to_measure_is_refused_beside_stored_runs(tmp_path: Path)
 
 
 def test_nodes_are_not_waited_for_where_another_runner_is_on_the_run(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "results" / "run", repeats=1)
-    manifest = json.loads((run / "run.json").read_text())
-    manifest["options"] = json.loads(Options(nodes="slurm:gpu", out=run.parent).model_dump_json())
-    (run / "run.json").write_text(json.dumps(manifest))
+    run = begun_with(tmp_path, nodes="slurm:gpu")
 
     def look(*_: object) -> Prospect:
         raise AssertionError("it asks Slurm for nodes")
@@ -396,10 +393,7 @@ def test_resume_starts_nothing_that_only_the_run_s_own_file_chooses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, value: str
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    run = make_run(tmp_path / "results" / "run", repeats=1)
-    manifest = json.loads((run / "run.json").read_text())
-    manifest["options"] = json.loads(Options(out=run.parent).model_dump_json()) | {option: value}
-    (run / "run.json").write_text(json.dumps(manifest))
+    run = begun_with(tmp_path, **{option: value})
 
     def look(*_: object) -> Prospect:
         raise AssertionError("it looks ahead")
@@ -416,8 +410,7 @@ def test_resume_starts_nothing_that_only_the_run_s_own_file_chooses(
     begin.remember("run", options)
     with pytest.raises(AssertionError, match="it looks ahead"):
         begin.resume("run", Options(out=run.parent), look)
-    manifest["options"][option] = f"{value}x"
-    (run / "run.json").write_text(json.dumps(manifest))
+    begun_with(tmp_path, **{option: f"{value}x"})
     with pytest.raises(UsageError, match="names what is started"):
         begin.resume("run", Options(out=run.parent), look)
 

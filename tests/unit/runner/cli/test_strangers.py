@@ -25,7 +25,6 @@ from reports.page.render import render
 from runner.catalog.images import PROJECT
 from runner.cli.main import app
 from runner.plan.durations import earlier_preparations, earlier_seconds
-from runner.results.store import RunStore, StoreError
 from tests.fixtures.synthetic import make_run
 
 LONG = os.environ.get("DLBENCH_STRANGERS") == "all"
@@ -106,34 +105,13 @@ def test_where_no_run_can_be_read_the_first_one_is_named(results: Path) -> None:
     assert f"{results / 'a' / 'run.json'} is not JSON" in ended.stderr
 
 
-@pytest.mark.parametrize("change", [{"reused": None}, {"devices": None}, {"prepared": []}, {"resumed": []}])
-def test_what_may_be_empty_in_a_manifest_spoils_no_report(tmp_path: Path, change: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"reused": None}, {"devices": None}, {"prepared": []}, {"resumed": []}, {"preset": "x" * 10**6}]
+)
+def test_what_may_be_empty_or_long_in_a_manifest_spoils_no_report(tmp_path: Path, change: dict[str, object]) -> None:
     folder = make_run(tmp_path / "run", windows=8, manifest=change)
     render([folder], tmp_path / "report.html")
-    assert markdown_report.markdown(overview(load([folder])))
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"reused": 0}, "reused"),
-        ({"resumed": 5}, "resumed"),
-        ({"seed": 10**400}, "seed"),
-        ({"repeats": 10**400}, "repeats"),
-        ({"host": {"cpu_model": "x", "cpu_count": 1, "memory_bytes": 10**400, "kernel": "6"}}, "host.memory_bytes"),
-        ({"preset": "x" * 10**6}, None),
-    ],
-)
-def test_a_number_that_no_machine_has_is_refused_by_field_and_in_few_words(
-    tmp_path: Path, change: dict[str, object], field: str | None
-) -> None:
-    folder = make_run(tmp_path / "run", windows=8, manifest=change)
-    if field is None:
-        assert len(markdown_report.markdown(overview(load([folder])))) < 100_000
-        return
-    with pytest.raises(StoreError, match=f"run.json: {field}: ") as caught:
-        RunStore(folder).manifest()
-    assert len(str(caught.value)) < 1000
+    assert 0 < len(markdown_report.markdown(overview(load([folder])))) < 100_000
 
 
 def test_markdown_for_a_pull_request_calls_nobody_and_links_nowhere(tmp_path: Path) -> None:

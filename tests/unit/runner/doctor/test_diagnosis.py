@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -79,26 +80,27 @@ def the(found: Iterator[Check]) -> Check:
     return check
 
 
-def test_a_machine_without_a_driver_is_warned_about_and_not_failed() -> None:
-    why = "there is no NVIDIA driver on this machine"
-    check = the(doctor_gpus.driver(replace(WELL, gpus=(), why_no_gpu=why, module=None)))
-    assert check.status == WARN
-    assert "no NVIDIA kernel module is loaded" in check.saw
-    assert "modprobe" in check.fix
-
-
-def test_a_driver_that_does_not_answer_fails_with_what_it_means() -> None:
-    why = "the NVIDIA driver does not answer (Driver/library version mismatch)"
-    check = the(doctor_gpus.driver(replace(WELL, gpus=(), why_no_gpu=why)))
-    assert check.status == FAIL
-    assert "the kernel still runs the old module" in check.means
-    assert "restart the machine" in check.fix
-
-
-def test_library_and_kernel_module_of_two_versions_fail() -> None:
-    assert the(doctor_gpus.driver(WELL)).status == OK
-    check = the(doctor_gpus.driver(replace(WELL, module="570.2")))
-    assert (check.status, "kernel module 570.2" in check.saw) == (FAIL, True)
+@pytest.mark.parametrize(
+    ("changes", "status", "words"),
+    [
+        ({}, OK, ""),
+        (
+            {"gpus": (), "why_no_gpu": "there is no NVIDIA driver on this machine", "module": None},
+            WARN,
+            "no NVIDIA kernel module is loaded.*modprobe",
+        ),
+        (
+            {"gpus": (), "why_no_gpu": "the NVIDIA driver does not answer (Driver/library version mismatch)"},
+            FAIL,
+            "the kernel still runs the old module.*restart the machine",
+        ),
+        ({"module": "570.2"}, FAIL, "kernel module 570.2"),
+    ],
+)
+def test_the_driver_is_told_with_what_it_means_and_the_fix(changes: dict[str, Any], status: str, words: str) -> None:
+    check = the(doctor_gpus.driver(replace(WELL, **changes)))
+    assert check.status == status
+    assert re.search(words, f"{check.saw} {check.means} {check.fix}")
 
 
 @pytest.mark.parametrize(
@@ -125,12 +127,9 @@ def test_a_server_that_shares_a_gpu_is_named() -> None:
     assert any("an MPS server runs on it" in sentence for sentence in sentences)
 
 
-def test_a_gpu_that_is_well_is_said_to_be() -> None:
+def test_a_gpu_that_is_well_is_said_to_be_and_one_off_the_bus_fails() -> None:
     check = the(doctor_gpus.gpus(WELL))
     assert (check.status, check.saw) == (OK, "NVIDIA L4, 24 GiB, free")
-
-
-def test_a_gpu_off_the_bus_fails() -> None:
     broken = replace(WELL, gpus=(), refused=("GPU 1 answers with an error (GPU is lost); it needs a reset",))
     check = the(doctor_gpus.gpus(broken))
     assert check.status == FAIL

@@ -73,20 +73,23 @@ class Site:
             "doctor": [*runner, "doctor", "--format", "json", "--out", out],
         }
 
-    def going_on(self, name: str) -> list[str]:
-        """The command that goes on with what was begun: the kit's is the same."""
+    def goes_on(self, name: str) -> None:
+        """Go on with what was begun, to its end: the kit's command is the same."""
         command = self.commands()[name]
-        if name == "kit":
-            return command
-        (run,) = (path.parent.name for path in self.folder.glob("results/*/run.json"))
-        return [*command[:4], "--resume", run, "--out", str(self.folder / "results")]
+        if name == "matrix":
+            (run,) = (path.parent.name for path in self.folder.glob("results/*/run.json"))
+            command = [*command[:4], "--resume", run, "--out", str(self.folder / "results")]
+        again = self.ended(command)
+        assert again.returncode == 0, again.stderr
+
+    def ended(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, capture_output=True, text=True, env=self.environment(), cwd=PROJECT, timeout=120, check=False
+        )
 
     def run(self, name: str, *more: str) -> tuple[int, str]:
         """(the exit code, what a person reads) of a command."""
-        command = [*self.commands()[name], *more]
-        ended = subprocess.run(
-            command, capture_output=True, text=True, env=self.environment(), cwd=PROJECT, timeout=120, check=False
-        )
+        ended = self.ended([*self.commands()[name], *more])
         if name != "doctor":
             return ended.returncode, ended.stderr
         checks = [check for check in json.loads(ended.stdout)["checks"] if check["status"] != "ok"]
@@ -205,16 +208,7 @@ def test_a_gpu_in_exclusive_mode_whose_holder_the_driver_does_not_tell_is_measur
     assert "busy or unavailable" in said
     assert name == "matrix" or site.measured(name) == []
     holder.unlink()
-    again = subprocess.run(
-        site.going_on(name),
-        capture_output=True,
-        text=True,
-        env=site.environment(),
-        cwd=PROJECT,
-        timeout=120,
-        check=False,
-    )
-    assert again.returncode == 0, again.stderr
+    site.goes_on(name)
     assert {row["status"] for row in site.measured(name)} == {"ok"}
 
 
@@ -272,15 +266,6 @@ def test_a_gpu_that_is_lost_in_mid_run_ends_the_command_and_it_goes_on_after_the
     assert "off the bus" in said or "fell off" in said, said
     before = [row["status"] for row in site.measured(name)].count("ok")
     site.show(WELL)
-    again = subprocess.run(
-        site.going_on(name),
-        capture_output=True,
-        text=True,
-        env=site.environment(),
-        cwd=PROJECT,
-        timeout=120,
-        check=False,
-    )
-    assert again.returncode == 0, again.stderr
+    site.goes_on(name)
     statuses = [row["status"] for row in site.measured(name)]
     assert before < len(statuses) == statuses.count("ok")

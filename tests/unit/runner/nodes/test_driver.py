@@ -26,6 +26,7 @@ from tests.fixtures.waiting import wait_for
 from tests.fixtures.weekly import only_with
 from tests.stand_ins import fleet as stand_in
 from tests.stand_ins.fleet import FakeGpu, Fleet
+from tests.unit import processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
@@ -36,7 +37,7 @@ WORKLOADS = ("--workloads", "cnn-cifar10,gru-imdb")
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Start the runner over the toys; its results go to tmp_path/results, and its nodes' caches lie in tmp_path/cache."""
-    processes = []
+    started = []
 
     def start(
         *options: str,
@@ -54,14 +55,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
             [sys.executable, "-m", "tests.unit.toy_runner", *words],
             cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        processes.append(process)
+        started.append(process)
         return process
 
     yield start
-    for process in processes:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    processes.end(started)
     wait_for(lambda: not agents(tmp_path))
 
 
@@ -71,17 +69,15 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, err
 
 
+def ended_well(process: subprocess.Popen[str]) -> str:
+    code, err = ended(process)
+    assert code == 0, err
+    return err
+
+
 def marked(tmp_path: Path, word: bytes) -> list[int]:
     """The processes with this test's cache in their environment, and a word in their command line."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            own = f"DLBENCH_TOY_STARTED={tmp_path / 'started'}".encode() in (path / "environ").read_bytes().split(b"\0")
-            if own and word in (path / "cmdline").read_bytes():
-                found.append(int(path.name))
-        except OSError:
-            pass
-    return sorted(found)
+    return processes.marked(f"DLBENCH_TOY_STARTED={tmp_path / 'started'}", word)
 
 
 def agents(tmp_path: Path) -> list[int]:
@@ -173,8 +169,7 @@ def test_a_killed_agent_is_started_again_and_each_cell_has_one_row(start: Start,
     process = start(*WORKLOADS, "--repeats", "3", "--nodes", "local:3", seconds=0.4)
     wait_for(lambda: begun(tmp_path) >= 4)
     os.kill(agents(tmp_path)[1], signal.SIGKILL)
-    code, err = ended(process)
-    assert code == 0, err
+    err = ended_well(process)
     assert "is lost: its agent ended with exit code -9" in err
     assert "has come" in err
     assert_each_cell_once(tmp_path, 3)
@@ -212,8 +207,7 @@ TWO_WAYS = only_with("DLBENCH_FAULTS", "a node that is slow and one that is cut 
 def test_late_results_are_kept_aside_and_a_node_under_which_cells_were_lost_twice_is_drained(
     start: Start, tmp_path: Path
 ) -> None:
-    code, err = ended(start(*WORKLOADS, "--repeats", "2", "--nodes", "local:3", toy="mute", seconds=3.5, beat=0.15))
-    assert code == 0, err
+    err = ended_well(start(*WORKLOADS, "--repeats", "2", "--nodes", "local:3", toy="mute", seconds=3.5, beat=0.15))
     assert_each_cell_once(tmp_path, 2)
     late = list((folder_of(tmp_path) / "late").iterdir())
     assert len(late) == 2
@@ -264,8 +258,7 @@ def test_ctrl_c_ends_every_cell_on_every_node_and_resume_goes_on(start: Start, t
     left = [path for path in (tmp_path / "cache" / "dlbench").glob("s*/**/*") if path.is_file()]
     assert {path.suffix for path in left} <= {".parcel"}
     before = rows(tmp_path)
-    code, err = ended(start("--resume", folder_of(tmp_path).name))
-    assert code == 0, err
+    ended_well(start("--resume", folder_of(tmp_path).name))
     assert_each_cell_once(tmp_path, 1)
     assert all(row in rows(tmp_path) for row in before)
     assert_nothing_left(tmp_path)
@@ -281,8 +274,7 @@ def test_nodes_that_are_taken_away_begin_no_cell_that_cannot_end_and_what_is_end
     assert begun(tmp_path) == 0
     assert "the nodes are taken away soon: a cell that could not end before was not begun" in err
     assert "not all was run; what had ended is kept. Go on with: " in err
-    code, err = ended(start("--resume", folder_of(tmp_path).name))
-    assert code == 0, err
+    ended_well(start("--resume", folder_of(tmp_path).name))
     assert_each_cell_once(tmp_path, 1)
     # All of a cell's like have been measured by now, in a tenth of a second. These hang.
     (folder,) = (tmp_path / "results").iterdir()
@@ -296,8 +288,7 @@ def test_nodes_that_are_taken_away_begin_no_cell_that_cannot_end_and_what_is_end
     assert begun(tmp_path) > 6 + len(stored)
     assert "the nodes are taken away soon" in err
     wait_for(lambda: not marked(tmp_path, b""))
-    code, err = ended(start("--resume", folder_of(tmp_path).name))
-    assert code == 0, err
+    ended_well(start("--resume", folder_of(tmp_path).name))
     assert_each_cell_once(tmp_path, 1)
     assert_nothing_left(tmp_path)
 
@@ -326,8 +317,7 @@ def test_what_the_nodes_had_finished_when_the_driver_was_killed_is_not_measured_
     wait_for(lambda: not agents(tmp_path))
     finished = {path.name.removesuffix(".parcel") for path in spool.rglob("*.parcel")}
     again = begun(tmp_path)
-    code, err = ended(start("--resume", folder_of(tmp_path).name))
-    assert code == 0, err
+    ended_well(start("--resume", folder_of(tmp_path).name))
     assert_each_cell_once(tmp_path, 1)
     assert finished <= {row["attempt"] for row in rows(tmp_path)}
     assert begun(tmp_path) - again <= 6 - len(finished)
@@ -357,8 +347,7 @@ def test_the_other_nodes_keep_their_pace_beside_one_that_dribbles(
     start: Start, tmp_path: Path, way: str, lost: str | None
 ) -> None:
     words = (*WORKLOADS, "--repeats", "4", "--nodes", "local:3")
-    code, err = ended(start(*words, toy=way, seconds=0.4, beat=0.2))
-    assert code == 0, err
+    err = ended_well(start(*words, toy=way, seconds=0.4, beat=0.2))
     assert_each_cell_once(tmp_path, 4)
     assert {row["status"] for row in rows(tmp_path)} == {"ok"}
     assert (f"node local-3 is lost: {lost}" in err) is bool(lost), err
@@ -373,8 +362,7 @@ def test_the_other_nodes_keep_their_pace_beside_one_that_dribbles(
 
 
 def test_a_result_that_comes_twice_is_one_row(start: Start, tmp_path: Path) -> None:
-    code, err = ended(start(*WORKLOADS, "--repeats", "1", "--nodes", "local:2", toy="twice"))
-    assert code == 0, err
+    ended_well(start(*WORKLOADS, "--repeats", "1", "--nodes", "local:2", toy="twice"))
     assert_each_cell_once(tmp_path, 1)
     assert not (folder_of(tmp_path) / "late").exists()
     assert_nothing_left(tmp_path)
@@ -419,8 +407,7 @@ def test_hosts_measure_over_ssh_and_one_that_comes_late_takes_its_share(
     process = start(*words, seconds=0.7, beat=0.5, path=str(rack))
     wait_for(lambda: begun(tmp_path) >= 2)
     (tmp_path / "n3").mkdir()
-    code, err = ended(process)
-    assert code == 0, err
+    err = ended_well(process)
     assert "n3 takes no part: its agent ended with exit code 1: ssh: connect to host n3: No route" in err
     assert "node n3 has come" in err
     assert_each_cell_once(tmp_path, 3)
@@ -467,8 +454,7 @@ def test_two_nodes_share_the_gpus_of_a_machine_and_each_cell_runs_on_its_node_s_
     start: Start, tmp_path: Path, gpus: dict[str, str]
 ) -> None:
     words = ("--gpus", "all", "--workloads", "gru-imdb", "--repeats", "4", "--nodes", "local:2")
-    code, err = ended(start(*words, toy="cuda", seconds=0.3, variables=gpus))
-    assert code == 0, err
+    ended_well(start(*words, toy="cuda", seconds=0.3, variables=gpus))
     assert_each_cell_once(tmp_path, 4, cells=3)
     own = {name: set(entry["gpus"]) for name, entry in nodes_of(tmp_path).items()}
     assert {len(uuids) for uuids in own.values()} == {2}
@@ -486,8 +472,7 @@ def test_a_gpu_that_falls_off_the_bus_costs_no_cell(start: Start, tmp_path: Path
     process = start(*words, toy="cuda", seconds=1.0, variables=gpus)
     wait_for(lambda: begun(tmp_path) >= 4)
     Fleet((FakeGpu(lost=1), *FLEET.gpus[1:])).write(tmp_path / "fleet")
-    code, err = ended(process)
-    assert code == 0, err
+    err = ended_well(process)
     gone = FLEET.uuids()[0]
     assert f"GPU {gone} fell off the bus" in err
     assert_each_cell_once(tmp_path, 4, cells=3)
@@ -503,8 +488,7 @@ def test_a_partition_that_heals_in_time_costs_nothing(start: Start, tmp_path: Pa
     os.kill(stopped, signal.SIGSTOP)
     time.sleep(2.0)
     os.kill(stopped, signal.SIGCONT)
-    code, err = ended(process)
-    assert code == 0, err
+    err = ended_well(process)
     assert "is silent" in err
     assert "is lost" not in err
     assert_each_cell_once(tmp_path, 2)

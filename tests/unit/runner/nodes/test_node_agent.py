@@ -18,6 +18,7 @@ from runner.nodes.wire.frames import Decoder
 from runner.results.parcel import decode
 from tests.fixtures.nodes import RUN, Hand, toy_node
 from tests.fixtures.waiting import wait_for
+from tests.unit.processes import marked
 
 
 @pytest.fixture
@@ -36,14 +37,7 @@ def agent(tmp_path: Path) -> Iterator[Callable[..., Hand]]:
 
 def processes() -> list[int]:
     """The processes of this run's cells, by the label in their environment."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"DLBENCH_RUN={RUN}".encode() in (path / "environ").read_bytes().split(b"\0"):
-                found.append(int(path.name))
-        except OSError:
-            pass
-    return found
+    return marked(f"DLBENCH_RUN={RUN}")
 
 
 def left_on_disk(tmp_path: Path) -> list[str]:

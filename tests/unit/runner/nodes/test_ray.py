@@ -19,12 +19,14 @@ from tests.fixtures.toys import toy_variables
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins import fleet as stand_in
 from tests.stand_ins.fleet import FakeGpu, Fleet
+from tests.unit import processes
 from tests.unit.runner.nodes.test_driver import (
     WORKLOADS,
     assert_each_cell_once,
     assert_verified,
     begun,
     ended,
+    ended_well,
     folder_of,
     marked,
     nodes_of,
@@ -94,10 +96,7 @@ class Rack:
         return [path for path in (self.tmp_path / "cache" / "dlbench").glob("s*/**/*") if path.is_file()]
 
     def close(self) -> None:
-        for driver in self.drivers:
-            if driver.poll() is None:
-                driver.kill()
-            driver.communicate()
+        processes.end(self.drivers)
         for node in list(self.nodes):
             self.kill(node)
         wait_for(lambda: not marked(self.tmp_path, b""))
@@ -161,8 +160,7 @@ def test_a_killed_driver_leaves_no_agent_and_the_run_is_gone_on_with(rack: Rack,
     # Ray ends the actors. Their agents hear it, end their cells and remove what these left.
     wait_for(lambda: not rack.working())
     assert {path.suffix for path in rack.left()} <= {".parcel"}
-    code, err = ended(rack.start("--resume", folder_of(tmp_path).name))
-    assert code == 0, err
+    ended_well(rack.start("--resume", folder_of(tmp_path).name))
     assert_each_cell_once(tmp_path, 1)
     wait_for(lambda: not rack.working())
     assert rack.left() == []
@@ -174,8 +172,7 @@ def test_a_late_result_is_kept_aside_and_does_not_count(rack: Rack, tmp_path: Pa
     pace = {"seconds": 7.0, "beat": 0.3}
     for toy in ("", "", "mute"):
         rack.add(f"n{len(rack.nodes)}", toy=toy, **pace)
-    code, err = ended(rack.measure("--workloads", "gru-imdb", "--repeats", "1", **pace))
-    assert code == 0, err
+    err = ended_well(rack.measure("--workloads", "gru-imdb", "--repeats", "1", **pace))
     assert "is lost: nothing was heard of it" in err
     assert "1 result came too late and did not count" in err
     assert_each_cell_once(tmp_path, 1, cells=3)

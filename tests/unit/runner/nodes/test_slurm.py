@@ -20,6 +20,7 @@ from tests.fixtures.toys import toy_variables
 from tests.fixtures.waiting import wait_for
 from tests.fixtures.weekly import only_with
 from tests.stand_ins import fleet as stand_in
+from tests.unit import processes
 from tests.unit.runner.nodes.test_driver import (
     WORKLOADS,
     assert_each_cell_once,
@@ -27,6 +28,7 @@ from tests.unit.runner.nodes.test_driver import (
     assert_verified,
     begun,
     ended,
+    ended_well,
     folder_of,
     marked,
     nodes_of,
@@ -87,10 +89,7 @@ def at_login(cluster: Cluster, tmp_path: Path) -> Iterator[Login]:
     wait_for(lambda: set(cluster.states().values()) == {"idle"}, 90)
     there = Login(cluster, tmp_path)
     yield there
-    for runner in there.runners:
-        if runner.poll() is None:
-            runner.kill()
-        runner.communicate()
+    processes.end(there.runners)
     # A job is over when each of its nodes has said so.
     start_dead_nodes(cluster)
     wait_for(lambda: cluster.jobs() == [])
@@ -169,8 +168,7 @@ def test_a_partition_is_submitted_measured_and_released_and_a_node_that_dies_cos
     runner = login.matrix("--repeats", str(REPEATS), "--nodes", "slurm:rack", variables=variables)
     wait_for(lambda: begun(tmp_path) >= 8)
     login.cluster.kill_node("n1")
-    code, err = ended(runner)
-    assert code == 0, err
+    err = ended_well(runner)
     assert "slurm: job " in err
     assert "node n1 is lost: " in err
     assert_each_cell_once(tmp_path, REPEATS)
@@ -313,8 +311,7 @@ def test_a_signal_before_the_end_of_a_job_ends_the_run_which_can_go_on(login: Lo
     assert "SIGUSR1: Slurm ends this job soon" in printed
     assert "interrupted; what had ended is kept. Go on with: " in printed
     runner = login.start("matrix", "--resume", folder_of(tmp_path).name, "--out", str(tmp_path / "results"))
-    code, err = ended(runner)
-    assert code == 0, err
+    ended_well(runner)
     assert_each_cell_once(tmp_path, 2)
     assert {row["node"] for row in rows(tmp_path)} == {"n0", "n1"}
 
@@ -348,8 +345,7 @@ def test_a_node_that_is_drained_is_not_waited_for(login: Login) -> None:
         assert code == 2
         assert "n2 is drained; name the others, `sinfo -R` says why" in err
         runner = login.start("nodes", "--gpus", "none", "--nodes", "slurm:rack")
-        code, err = ended(runner)
-        assert code == 0, err
+        err = ended_well(runner)
         assert "slurm: n2 is drained; the run takes the other nodes of rack" in err
     finally:
         login.cluster.asked("scontrol", "update", "NodeName=n2", "State=RESUME")

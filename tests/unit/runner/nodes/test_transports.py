@@ -53,41 +53,30 @@ def test_more_local_nodes_than_cores_say_that_their_times_mean_little() -> None:
     assert {(node.cpus, node.gpus) for node in nodes.there()} == {(None, "")}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "local",
-        "local:0",
-        "local:65",
-        "local:²",
-        "local:٣",
-        "local:x",
-        "ssh:",
-        "slurm:",
-        "ray:",
-    ],
+NAMES = (
+    "",
+    "local",
+    "local:0",
+    "local:65",
+    "local:²",
+    "local:٣",
+    "local:x",
+    "local:" + "1" * 5000,
+    "ssh:",
+    "slurm:",
+    "ray:",
 )
-def test_what_is_no_transport_is_refused(text: str) -> None:
-    with pytest.raises(NodesError, match="is neither local:N"):
-        nodes_of(text, "none")
-
-
-def test_a_number_that_never_ends_is_refused() -> None:
-    with pytest.raises(NodesError, match="is neither local:N"):
-        nodes_of("local:" + "1" * 5000, "none")
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        *((text, "is neither local:N") for text in NAMES),
         ("ray://head:10001", "Ray's client is not used.* say --nodes ray"),
-        ("ray:head", "it is no HOST:PORT"),
-        ("ray:http://head:8265", "it is no HOST:PORT"),
-        ("ray:a b:1", "it is no HOST:PORT"),
+        *((f"ray:{address}", "it is no HOST:PORT") for address in ("head", "http://head:8265", "a b:1")),
     ],
 )
-def test_an_address_that_is_no_ray_cluster_is_refused(text: str, why: str) -> None:
+def test_what_is_no_transport_is_refused(text: str, why: str) -> None:
     with pytest.raises(NodesError, match=why):
         nodes_of(text, "none")
 

@@ -29,6 +29,13 @@ def both(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, Path]:
     return run, tmp_path / "old" / "run"
 
 
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    run = synthetic.make_run(tmp_path / "run", windows=3)
+    stored.as_schema_1(run)
+    return run
+
+
 def rows(run: Path, table: str) -> list[dict[str, object]]:
     names = [name for name, _ in TABLES[table] if name != "schema_version"]
     found = store.read([run], table).select(names).to_pylist()
@@ -55,12 +62,10 @@ def test_files_that_a_killed_runner_left_beside_a_pack_count_once(tmp_path: Path
     assert rows(tmp_path / "one" / "run", "samples") == expected
 
 
-def test_a_column_that_an_older_release_did_not_have_is_null(tmp_path: Path) -> None:
-    run = synthetic.make_run(tmp_path / "run", windows=3)
-    stored.as_schema_1(run)
-    for path in (run / "parity").iterdir():
+def test_a_column_that_an_older_release_did_not_have_is_null(old: Path) -> None:
+    for path in (old / "parity").iterdir():
         pq.write_table(pq.read_table(path).drop_columns(["phase"]), path)
-    checks = store.read([run], "parity")
+    checks = store.read([old], "parity")
     assert set(checks["quantity"].to_pylist()) == {"logits", "loss", "gradient", "parameter"}
     assert checks["phase"].null_count == len(checks)
 
@@ -127,14 +132,12 @@ def peak_kilobytes(run: Path) -> tuple[int, str]:
     "bomb", [with_a_text_of_200_megabytes, with_twenty_million_rows], ids=lambda bomb: bomb.__name__
 )
 def test_a_small_table_that_unpacks_to_much_is_refused_before_it_takes_memory(
-    tmp_path: Path, bomb: Callable[[Path], None]
+    old: Path, bomb: Callable[[Path], None]
 ) -> None:
-    run = synthetic.make_run(tmp_path / "run", windows=3)
-    stored.as_schema_1(run)
-    honest, _ = peak_kilobytes(run)
-    bomb(path := min((run / "samples").iterdir()))
+    honest, _ = peak_kilobytes(old)
+    bomb(path := min((old / "samples").iterdir()))
     assert path.stat().st_size < 100_000
-    taken, said = peak_kilobytes(run)
+    taken, said = peak_kilobytes(old)
     assert f"{path} cannot be read as a samples table (it " in said
     assert taken < honest + 50_000
 
@@ -142,12 +145,10 @@ def test_a_small_table_that_unpacks_to_much_is_refused_before_it_takes_memory(
 @pytest.mark.parametrize(
     "damage", [torn, no_utf8, too_long, a_list, of_another_run, without_a_time], ids=lambda damage: damage.__name__
 )
-def test_a_damaged_file_is_named(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    run = synthetic.make_run(tmp_path / "run", windows=3)
-    stored.as_schema_1(run)
-    damage(path := min((run / "samples").iterdir()))
+def test_a_damaged_file_is_named(old: Path, damage: Callable[[Path], None]) -> None:
+    damage(path := min((old / "samples").iterdir()))
     with pytest.raises(StoreError, match=f"{path}|{path.parent}: seconds is missing in a row"):
-        store.read([run], "samples")
+        store.read([old], "samples")
 
 
 def copied_under_another_name(path: Path) -> None:
@@ -199,43 +200,33 @@ def no_folder(path: Path) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_no_file_of_cells_adds_a_repeat_or_takes_one_away(
-    tmp_path: Path, damage: Callable[[Path], None], said: str
-) -> None:
-    run = synthetic.make_run(tmp_path / "run", windows=3)
-    stored.as_schema_1(run)
-    damage(min((run / "cells").glob("*.r1.parquet")))
+def test_no_file_of_cells_adds_a_repeat_or_takes_one_away(old: Path, damage: Callable[[Path], None], said: str) -> None:
+    damage(min((old / "cells").glob("*.r1.parquet")))
     with pytest.raises(StoreError, match=said):
-        store.read([run], "cells")
+        store.read([old], "cells")
 
 
-def test_files_of_other_programs_that_begin_with_a_point_are_no_tables(tmp_path: Path) -> None:
-    run = synthetic.make_run(tmp_path / "run", windows=3)
-    stored.as_schema_1(run)
-    expected = {table: rows(run, table) for table in TABLES}
+def test_files_of_other_programs_that_begin_with_a_point_are_no_tables(old: Path) -> None:
+    expected = {table: rows(old, table) for table in TABLES}
     for table in TABLES:
-        path = min((run / table).glob("*.r1.parquet"))
+        path = min((old / table).glob("*.r1.parquet"))
         shutil.copy(path, path.with_name(f"._{path.name}"))
         path.with_name(".~lock.parquet").write_bytes(b"no table")
-    assert {table: rows(run, table) for table in TABLES} == expected
+    assert {table: rows(old, table) for table in TABLES} == expected
 
 
 @pytest.mark.parametrize("table", ["samples", "metrics", "parity"])
-def test_a_table_of_a_repeat_that_was_removed_is_named(tmp_path: Path, table: str) -> None:
-    run = synthetic.make_run(tmp_path / "run", windows=3)
-    stored.as_schema_1(run)
-    (path := min((run / table).iterdir())).unlink()
+def test_a_table_of_a_repeat_that_was_removed_is_named(old: Path, table: str) -> None:
+    (path := min((old / table).iterdir())).unlink()
     with pytest.raises(StoreError, match=f"{path} cannot be read"):
-        store.read([run], table)
+        store.read([old], table)
 
 
-def test_samples_of_another_repeat_are_refused(tmp_path: Path) -> None:
-    run = synthetic.make_run(tmp_path / "run", windows=3)
-    stored.as_schema_1(run)
-    first, second, *_ = sorted((run / "samples").iterdir())
+def test_samples_of_another_repeat_are_refused(old: Path) -> None:
+    first, second, *_ = sorted((old / "samples").iterdir())
     shutil.copy(first, second)
     with pytest.raises(StoreError, match=f"{second} holds rows of {first.name[:16]}, repeat 1, which are not its own"):
-        store.read([run], "samples")
+        store.read([old], "samples")
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["a file each", "packed"])
@@ -273,11 +264,9 @@ def varint(value: int, length: int = 0) -> bytes:
     ids=["of the group", "of the group and its columns"],
 )
 def test_a_footer_that_understates_its_sizes_is_not_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, understated: tuple[str, ...], said: str
+    old: Path, monkeypatch: pytest.MonkeyPatch, understated: tuple[str, ...], said: str
 ) -> None:
-    run = synthetic.make_run(tmp_path / "run", windows=3)
-    stored.as_schema_1(run)
-    path = min((run / "samples").iterdir())
+    path = min((old / "samples").iterdir())
     table = pa.concat_tables([pq.read_table(path)] * 100_000).combine_chunks()
     pq.write_table(table, path, compression="zstd", use_dictionary=False)
     group = pq.ParquetFile(path).metadata.row_group(0)
@@ -293,4 +282,4 @@ def test_a_footer_that_understates_its_sizes_is_not_believed(
     assert pq.ParquetFile(path).metadata.row_group(0).total_byte_size == 1
     monkeypatch.setattr("runner.results.on_disk.schema_1._MOST_TEXT_BYTES", 1 << 20)
     with pytest.raises(StoreError, match=f"{path} cannot be read as a samples table .{said}"):
-        store.read([run], "samples")
+        store.read([old], "samples")

@@ -65,7 +65,6 @@ def test_windows_shorter_than_a_clock_can_tell_rank_no_cell(tmp_path: Path) -> N
         ({"created": "2026-99-25T00:00:00Z"}, "created: month must be in 1..12, not .*"),
         ({"created": "2026-02-31T00:00:00Z"}, "created: day is out of range for month, not .*"),
         ({"created": "٢٠٢٦-11-25T00:00:00Z"}, "created: string should match pattern .*"),
-        ({"options": 5}, "options: input should be a valid dictionary.*"),
         ({"options": [1]}, "options: input should be a valid dictionary.*"),
         ({"options": {"data": 5}}, r"options\.data: input should be a valid string, not 5"),
         ({"plan": [{**ENTRY, "code_sha256": 5}]}, r"plan\[0\]\.code_sha256: input should be a valid string, not 5"),
@@ -90,15 +89,22 @@ def test_windows_shorter_than_a_clock_can_tell_rank_no_cell(tmp_path: Path) -> N
             {"expected": {"a": {"seconds": 0.0, "guessed": True}}},
             "expected.a.seconds: input should be greater than 0, not 0.0",
         ),
-        ({"prepared": 5}, "prepared: input should be a valid list, not 5"),
         ({"reused": 5}, "reused: input should be a valid list, not 5"),
+        ({"resumed": 5}, "resumed: input should be a valid list, not 5"),
+        # Numbers that no machine has.
+        ({"seed": 10**400}, "seed: .*"),
+        ({"repeats": 10**400}, "repeats: .*"),
+        ({"host": {**synthetic.HOST, "memory_bytes": 10**400}}, r"host\.memory_bytes: .*"),
     ],
 )
-def test_a_manifest_that_no_reader_could_use_is_refused_by_field(tmp_path: Path, change: Any, said: str) -> None:
+def test_a_manifest_that_no_reader_could_use_is_refused_by_field_in_few_words(
+    tmp_path: Path, change: Any, said: str
+) -> None:
     store = RunStore(synthetic.make_run(tmp_path / "run", windows=1))
     store.write_manifest({**store.manifest(), **change})
-    with pytest.raises(StoreError, match=f"run.json: {said}; restore it"):
+    with pytest.raises(StoreError, match=f"run.json: {said}; restore it") as caught:
         load([tmp_path / "run"])
+    assert len(str(caught.value)) < 1000
 
 
 def test_a_manifest_that_can_be_read_and_not_be_written_again_is_refused(tmp_path: Path) -> None:
@@ -107,12 +113,6 @@ def test_a_manifest_that_can_be_read_and_not_be_written_again_is_refused(tmp_pat
         nested = [nested]
     manifest = RunStore(synthetic.make_run(tmp_path / "run", windows=1)).manifest()
     assert validate.of_manifest({**manifest, "note": nested}) == "note: it is nested too deeply"
-
-
-def test_a_manifest_of_a_thousand_brackets_is_no_json(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("[" * 100_000)
-    with pytest.raises(StoreError, match="is not JSON"):
-        RunStore(tmp_path).manifest()
 
 
 def test_a_weight_file_and_a_list_of_sums_of_a_thousand_brackets_are_damaged_data(tmp_path: Path) -> None:
