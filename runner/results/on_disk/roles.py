@@ -67,6 +67,7 @@ ROLES: Mapping[str, Role] = {
 
 # Of run.json's `host`.
 HOST_ROLES: Mapping[str, Role] = {
+    "architecture": "choice",
     "cpu_model": "choice",
     "cpu_count": "state",
     "cpu_quota": "state",
