@@ -74,8 +74,8 @@ def _service(image: Image, computed: Collection[tuple[str, str]]) -> str:
 def bake_text(images: Iterable[Image]) -> str:
     """docker-bake.json for `docker buildx bake -f images/docker-bake.json torch`, run in the project's folder.
 
-    A target an image, a group a framework, and one of the images that run on arm64 as well. Labels that follow from the bench are not in it: the runner takes such an image
-    for one of other inputs, and builds its own.
+    A target an image, a group a framework, and one of the images that run on arm64 as well. Labels that follow from the bench are not in
+    it: the runner takes such an image for one of other inputs, and builds its own.
     """
     images = list(images)
     targets: dict[str, Any] = {}

@@ -117,7 +117,7 @@ def write_facts(image: Image, day: date, say: Callable[[str], None]) -> None:
 
 
 def on_other_architectures(image: Image, day: date, say: Callable[[str], None], pylock: str) -> list[str]:
-    """The lines of the seal that show on which other architectures the lock holds. Raises LockError, OSError."""
+    """The lines of the seal that show on which other architectures the lock holds. Raises LockError."""
     hashes = {f"{pin.name}=={pin.version}": pin.hashes for path in image.locks for pin in read_pins(path)}
     lines: list[str] = []
     for architecture in ARCHITECTURES.values():
@@ -126,21 +126,23 @@ def on_other_architectures(image: Image, day: date, say: Callable[[str], None], 
             found = {pin: file for pin, file in files.items() if file.sha256 in hashes[pin]}
             # Wheels are read only where this can still hold.
             if len(found) == len(hashes):
-                found = {pin: file for pin, file in found.items() if _is_for(architecture, file)}
+                found = {pin: file for pin, file in found.items() if _is_for(architecture, file, say)}
             asked = functools.partial(_asked, image, day, say, architecture)
             names = {pin: (lock_facts.file_name(file.address), file.sha256) for pin, file in found.items()}
             lines += sealed(architecture, {pin: names.get(pin) for pin in hashes}, asked)
     return lines
 
 
-def _is_for(architecture: Architecture, file: lock_facts.LockedFile) -> bool:
-    """False for a wheel that is tagged for any machine and holds libraries of another one. Raises OSError."""
+def _is_for(architecture: Architecture, file: lock_facts.LockedFile, say: Callable[[str], None]) -> bool:
+    """False for a wheel that is tagged for any machine and holds libraries of another one, and for one that cannot be read."""
     if not file.address.endswith("-any.whl"):
         return True
     try:
         return machines(file.address) <= {architecture.elf}
-    except zipfile.BadZipFile as error:
-        raise OSError(f"{file.address}: {error}") from None
+    except (OSError, zipfile.BadZipFile) as error:
+        name = lock_facts.file_name(file.address)
+        say(f"{name} could not be read ({error}): it counts as no wheel for {architecture.name}")
+        return False
 
 
 def _asked(image: Image, day: date, say: Callable[[str], None], architecture: Architecture) -> list[str]:

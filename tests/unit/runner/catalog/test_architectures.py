@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import struct
+import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +15,10 @@ from runner.catalog import architectures
 from runner.catalog.architectures import AARCH64, X86_64, emulated, holds_on, why_not
 from runner.catalog.images import BASES, IMAGES, Image, load_catalog, load_image
 from runner.cli.main import app
+from runner.engines.docker import engine
+from runner.engines.process import interpreters, venv
+from runner.images import locking
+from runner.images.lock_facts import LockedFile
 
 CATALOG = load_catalog()
 
@@ -89,6 +96,57 @@ def test_nothing_is_measured_where_it_would_be_emulated(tmp_path: Path, monkeypa
     (tmp_path / "arch").write_text("x86_64\n")
     monkeypatch.setattr(architectures, "_KERNEL_ARCHITECTURE", tmp_path / "arch")
     assert emulated("aarch64")
+
+
+@pytest.mark.parametrize(
+    ("machine", "base", "image", "reason"),
+    [
+        ("aarch64", "arm64", "jax-0.10.2-cpu", None),
+        ("x86_64", "amd64", "torch-2.13.0-cpu", None),
+        ("aarch64", "arm64", "torch-2.13.0-cpu", "torch==2.13.0+cpu has no wheel for aarch64 in its lock"),
+        # No base is here yet: the engine pulls that of its own machine.
+        ("aarch64", None, "torch-2.13.0-cpu", "torch==2.13.0+cpu has no wheel for aarch64 in its lock"),
+        ("x86_64", "arm64", "jax-0.10.2-cpu", "it is for arm64 and would be emulated on this x86_64 machine"),
+        ("aarch64", "amd64", "jax-0.10.2-cpu", "it is for amd64 and would be emulated on this aarch64 machine"),
+    ],
+)
+def test_an_engine_leaves_out_what_it_could_only_emulate(
+    monkeypatch: pytest.MonkeyPatch, machine: str, base: str | None, image: str, reason: str | None
+) -> None:
+    here = SimpleNamespace(attrs={"Architecture": base}) if base else None
+    monkeypatch.setattr(engine, "find_image", lambda *_: here)
+    monkeypatch.setattr(engine.builder, "built", lambda *_: "sha256:1")
+    for name, fact in (("_client", None), ("_info", {"Architecture": machine}), ("_listed", lambda _: None)):
+        monkeypatch.setattr(engine.DockerEngine, name, fact)
+    why = engine.DockerEngine().unfit(CATALOG[image])
+    assert why is None if reason is None else (why or "").startswith(reason)
+
+
+def test_no_environment_is_made_for_another_machine_than_the_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "arch").write_text("aarch64\n")
+    monkeypatch.setattr(architectures, "_KERNEL_ARCHITECTURE", tmp_path / "arch")
+    monkeypatch.setattr(interpreters, "find_interpreter", interpreters.find_interpreter.__wrapped__)
+    monkeypatch.setattr(venv, "find_interpreter", interpreters.find_interpreter)
+    made = venv.VenvEngine()
+    assert made.unfit(CATALOG["torch-2.13.0-cpu"]) == "torch==2.13.0+cpu has no wheel for aarch64 in its lock"
+    # The interpreters of this machine are for x86-64.
+    assert "would be emulated on this aarch64 machine" in (made.unfit(CATALOG["jax-0.10.2-cpu"]) or "")
+
+
+@pytest.mark.parametrize(("machine", "fits"), [(None, True), (183, True), (62, False)])
+def test_a_wheel_that_names_no_machine_is_opened(tmp_path: Path, machine: int | None, fits: bool) -> None:
+    path = tmp_path / f"package{machine}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("package/__init__.py", "")
+        if machine:
+            wheel.writestr("package/code.so", b"\x7fELF\x02\x01\x01" + bytes(11) + struct.pack("<H", machine))
+    said: list[str] = []
+    assert locking._is_for(AARCH64, LockedFile(path.as_uri(), 1, ""), said.append) is fits
+    assert said == []
+    assert not locking._is_for(AARCH64, LockedFile("file:///absent-1.0-py3-none-any.whl", 1, ""), said.append)
+    assert "could not be read" in said[0]
 
 
 def test_the_command_says_it_for_each_image() -> None:
