@@ -80,6 +80,8 @@ def holds_on(image: Image) -> list[str]:
 
 def _why_not(image: Image, architecture: Architecture, sealed: str) -> str | None:
     name = architecture.name
+    if name in image.not_on_machine:
+        return image.not_on_machine[name]
     lines = re.findall(rf"^{name} (\S+) (.+)$", sealed, flags=re.M)
     if not lines:
         return f"its lock was not looked at for {name}; `runner images lock {image.name}` does it"

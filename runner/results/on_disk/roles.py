@@ -67,8 +67,8 @@ ROLES: Mapping[str, Role] = {
 
 # Of run.json's `host`.
 HOST_ROLES: Mapping[str, Role] = {
-    "architecture": "choice",
     "cpu_model": "choice",
+    "architecture": "state",
     "cpu_count": "state",
     "cpu_quota": "state",
     "machine_cpus": "state",

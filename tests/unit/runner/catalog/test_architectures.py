@@ -62,6 +62,8 @@ def test_an_architecture_has_the_names_of_the_kernel_and_of_docker() -> None:
         # Every pin has a wheel, and that of PyTorch is one without CUDA.
         ("torch-2.9.1-cu128", "its framework has no CUDA in its wheel for aarch64: it does not ask for nvidia-"),
         ("tensorflow-2.10.1-cu112", "on aarch64 its packages ask for tensorflow-cpu-aws, which is not in its lock"),
+        # Found by the import: the lock holds.
+        ("mxnet-1.9.1-cpu", "MXNet's wheel for aarch64 needs Arm's libarmpl_lp64_mp.so"),
         ("caffe2-1.8.1-cu102", "its CUDA comes from the framework, and its lock does not show whether"),
     ],
 )
