@@ -39,7 +39,7 @@ def edit(path: Path, old: str, new: str) -> None:
 def test_thirteen_locks_or_more_hold_on_both_architectures() -> None:
     both = [image.name for image in CATALOG.values() if holds_on(image) == ["x86_64", "aarch64"]]
     assert len(both) >= 13
-    assert {"jax-0.10.2-cpu", "tensorflow-2.21.0-cu128", "torch-2.15.0-cu132"} <= set(both)
+    assert {"jax-0.10.2-cpu", "onnxruntime-1.31.1-cu132", "torch-2.15.0-cu132"} <= set(both)
 
 
 def test_every_lock_was_looked_at() -> None:
@@ -62,6 +62,8 @@ def test_an_architecture_has_the_names_of_the_kernel_and_of_docker() -> None:
         # Every pin has a wheel, and that of PyTorch is one without CUDA.
         ("torch-2.9.1-cu128", "its framework has no CUDA in its wheel for aarch64: it does not ask for nvidia-"),
         ("tensorflow-2.10.1-cu112", "on aarch64 its packages ask for tensorflow-cpu-aws, which is not in its lock"),
+        # Every pin has a wheel and all are asked for, and the wheel of TensorFlow is one without CUDA all the same.
+        ("tensorflow-2.21.0-cu128", "TensorFlow's wheel for aarch64 has no CUDA"),
         # Found by the import: the lock holds.
         ("mxnet-1.9.1-cpu", "MXNet's wheel for aarch64 needs Arm's libarmpl_lp64_mp.so"),
         ("caffe2-1.8.1-cu102", "its CUDA comes from the framework, and its lock does not show whether"),
