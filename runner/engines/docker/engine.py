@@ -144,7 +144,9 @@ class DockerEngine(Engine):
     def unfit(self, image: Image) -> str | None:
         """Why the engine cannot run this image; None when it can."""
         recipe = self._recipe(image)
-        if reason := architectures.why_not_measured(image, self._machine(recipe.base), str(self._info["Architecture"])):
+        if reason := architectures.why_not_measured(
+            image, self._machine(recipe.base), str(self._info.get("Architecture"))
+        ):
             return reason
         if builder.built(self._listed(), recipe) or self._exported(recipe):
             return None
@@ -152,12 +154,12 @@ class DockerEngine(Engine):
             self._missing_bases[recipe.base] = builder.missing_base(self._client, recipe)
         return self._missing_bases[recipe.base]
 
-    def _machine(self, base: str) -> str:
-        """The architecture of a base image that is here; of another one the engine pulls its own."""
-        if base not in self._machines:
-            image = find_image(self._client, base)
-            self._machines[base] = str(image.attrs["Architecture"] if image else self._info["Architecture"])
-        return self._machines[base]
+    def _machine(self, name: str) -> str:
+        """The architecture of an image that is here; of another one the engine pulls its own."""
+        if name not in self._machines:
+            image = find_image(self._client, name)
+            self._machines[name] = str((image.attrs if image else self._info).get("Architecture"))
+        return self._machines[name]
 
     def why_no_gpu(self) -> str | None:
         """Why the engine cannot give a GPU to a container; None when it seems to. Only a started container proves it."""
@@ -257,6 +259,11 @@ class DockerEngine(Engine):
         cache: Path,
     ) -> DockerRunning:
         """Start one cell in a container of its own. Raises EngineError, and leaves nothing behind then."""
+        # An image from a folder or a registry may be of another architecture than its base here. A check of it is no measurement.
+        if "run" in arguments[:1]:
+            machine, kernel = self._machine(prepared.digest), str(self._info.get("Architecture"))
+            if reason := architectures.emulated(machine, kernel):
+                raise EngineError(f"{prepared.image.name}: {reason}")
         try:
             return self._started(prepared, self.options(prepared, arguments, slot, data, cache, self._hook), label)
         except DockerError as error:

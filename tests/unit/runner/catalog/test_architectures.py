@@ -7,6 +7,7 @@ import struct
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,8 +16,10 @@ from runner.catalog import architectures
 from runner.catalog.architectures import AARCH64, X86_64, emulated, holds_on, why_not
 from runner.catalog.images import BASES, IMAGES, Image, load_catalog, load_image
 from runner.cli.main import app
+from runner.engines.base import ReadyImage, Slot
 from runner.engines.docker import engine
 from runner.engines.process import interpreters, venv
+from runner.errors import EngineError
 from runner.images import locking
 from runner.images.lock_facts import LockedFile
 
@@ -124,6 +127,20 @@ def test_an_engine_leaves_out_what_it_could_only_emulate(
         monkeypatch.setattr(engine.DockerEngine, name, fact)
     why = engine.DockerEngine().unfit(CATALOG[image])
     assert why is None if reason is None else (why or "").startswith(reason)
+
+
+def test_a_loaded_image_of_another_architecture_is_checked_and_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "find_image", lambda *_: SimpleNamespace(attrs={"Architecture": "arm64"}))
+    facts = {"_client": None, "_info": {"Architecture": "x86_64"}, "_hook": "", "options": lambda *_: {}}
+    for name, fact in facts.items():
+        monkeypatch.setattr(engine.DockerEngine, name, fact)
+    monkeypatch.setattr(engine.DockerEngine, "_started", lambda *_: "started")
+    prepared = ReadyImage(CATALOG["jax-0.10.2-cpu"], "sha256:1", ("python", "-m", "bench"))
+    rest: Any = (Slot("cpu", (), (), None), "", None, Path())
+    docker = engine.DockerEngine()
+    assert docker.start(prepared, ["check", "mlp-mnist"], *rest) == "started"
+    with pytest.raises(EngineError, match="jax-0.10.2-cpu: it is for arm64 and would be emulated"):
+        docker.start(prepared, ["run", "mlp-mnist"], *rest)
 
 
 def test_no_environment_is_made_for_another_machine_than_the_kernels(
