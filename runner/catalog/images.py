@@ -78,6 +78,8 @@ class Image(BaseModel):
     no_modes: dict[str, str] = Field(default_factory=dict, examples=['{ xla = "its base image has no libdevice" }'])
     # a precision that its frameworks do not compute on a CPU as it is specified -> what they do instead
     not_on_cpu: dict[str, str] = Field(default_factory=dict, examples=['{ amp-fp16 = "it sums products in float16" }'])
+    # an architecture that its lock holds on, and where its wheels do not run -> why
+    not_on_machine: dict[str, str] = Field(default_factory=dict, examples=['{ aarch64 = "its wheel needs liba.so" }'])
     base: str = Field(pattern=r"^[a-z0-9][\w./:-]*$", examples=['"python:3.11-slim-bookworm"'])
     # of images/bases.toml. None: not resolved yet. The base is then fixed only as far as its tag is.
     base_digest: str | None = None

@@ -15,6 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from runner.catalog.architectures import SEALED_ARCHITECTURES
 from runner.catalog.cuda import FIRST_RELEASE, LEAST_CAPABILITY, precision_reason
 from runner.catalog.images import (
     BASES,
@@ -89,7 +90,8 @@ def _seal(image: Image, pins: Mapping[str, str]) -> Iterator[Problem]:
         return
     seal = image.seal_path.read_text(encoding="utf-8")
     yield from _written_with_the_lock(image, lock_facts.read_sealed_size(seal))
-    lines = [line for line in seal.splitlines() if not line.startswith(lock_facts.SEALED_SIZES)]
+    others = (*lock_facts.SEALED_SIZES, *SEALED_ARCHITECTURES)
+    lines = [line for line in seal.splitlines() if not line.startswith(others)]
     sealed = dict(line.rsplit(" ", 1) for line in lines if " " in line and not line.startswith("#"))
     requirements = image.folder / "requirements.in"
     if sealed.pop(requirements.name, None) != requirements_digest(requirements):

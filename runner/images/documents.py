@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from runner.catalog import guarantees
+from runner.catalog.architectures import holds_on
 from runner.catalog.frameworks import Framework
 from runner.catalog.images import CatalogError, Image
 from runner.catalog.workloads import Workload
@@ -28,7 +29,12 @@ def documents(
     tables: dict[Path, dict[str, Iterable[Iterable[str]]]] = {
         ENGINES: {"engines": guarantees.rows()},
         WORKLOADS: {"workloads": _workloads(frameworks, workloads)},
-        IMAGES: {"images": _images(images, frameworks), "gigabytes": _gigabytes(images), "shared": _shared(images)},
+        IMAGES: {
+            "images": _images(images, frameworks),
+            "architectures": _architectures(images),
+            "gigabytes": _gigabytes(images),
+            "shared": _shared(images),
+        },
     }
     return {path: _with_tables(path, of_path) for path, of_path in tables.items()}
 
@@ -77,6 +83,16 @@ def _images(images: Sequence[Image], frameworks: Mapping[str, Framework]) -> Ite
             ", ".join(_named(image, image.name) for image in own if image.accelerator == "cpu"),
             ", ".join(_named(image, _version(image)) for image in own if image.accelerator == "cuda"),
         ]
+
+
+def _architectures(images: Iterable[Image]) -> Iterable[list[str]]:
+    """A row for each set of architectures that images run on."""
+    yield ["runs on", "images"]
+    yield ["---"] * 2
+    names: dict[str, list[str]] = {}
+    for image in images:
+        names.setdefault(" and ".join(holds_on(image)), []).append(_named(image, image.name))
+    yield from ([architectures, ", ".join(of_these)] for architectures, of_these in sorted(names.items()))
 
 
 def _gigabytes(images: Iterable[Image]) -> Iterable[list[str]]:

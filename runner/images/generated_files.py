@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bench import identity
+from runner.catalog.architectures import X86_64, by_name, holds_on
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import CatalogError, Image, read_pins
 from runner.catalog.workloads import adapters, load_workloads
@@ -73,15 +74,16 @@ def _service(image: Image, computed: Collection[tuple[str, str]]) -> str:
 def bake_text(images: Iterable[Image]) -> str:
     """docker-bake.json for `docker buildx bake -f images/docker-bake.json torch`, run in the project's folder.
 
-    A target an image, a group a framework. Labels that follow from the bench are not in it: the runner takes such an image
-    for one of other inputs, and builds its own.
+    A target an image, a group a framework, and one of the images that run on arm64 as well. Labels that follow from the bench are not in
+    it: the runner takes such an image for one of other inputs, and builds its own.
     """
     images = list(images)
     targets: dict[str, Any] = {}
     groups: dict[str, list[str]] = {}
     for image in images:
         name = _target(image.name)
-        for group in (*image.frameworks, image.accelerator):
+        architectures = [each.docker for each in map(by_name, holds_on(image)) if each not in (None, X86_64)]
+        for group in (*image.frameworks, image.accelerator, *architectures):
             groups.setdefault(_target(group), []).append(name)
         targets |= _common_targets(image)
         targets[name] = {

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
+from runner.catalog.architectures import X86_64, Architecture
 from runner.catalog.cuda import LEAST_DRIVER
 from runner.catalog.images import Image
 
@@ -24,12 +25,6 @@ from runner.catalog.images import Image
 NUMBERED_AS_CUDA = (
     *("nvidia-cuda-runtime", "nvidia-cuda-nvrtc", "nvidia-cuda-cupti", "nvidia-cuda-nvcc", "nvidia-cuda-crt"),
     *("nvidia-cuda-cccl", "nvidia-nvjitlink", "nvidia-nvvm", "nvidia-nvtx"),
-)
-
-# The wheels that the images install: those of Linux x86_64 with glibc 2.28 or older.
-_PLATFORMS = (
-    *(f"manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)),
-    *("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"),
 )
 
 # The lines of requirements.seal that hold sizes: of all that pip fetches, in GB, and of each of NVIDIA's wheels, in bytes.
@@ -155,9 +150,12 @@ class LockedFile:
     sha256: str
 
 
-def files(pylock: str, python: str) -> dict[str, LockedFile]:
-    """The file that pip fetches for each pin of a lock, of the lock as a pylock.toml (PEP 751)."""
-    rank = {tag: place for place, tag in enumerate(_tags(python))}
+def files(pylock: str, python: str, architecture: Architecture = X86_64) -> dict[str, LockedFile]:
+    """The file that pip fetches for each pin of a lock, of the lock as a pylock.toml (PEP 751).
+
+    A pin that has no file for the architecture has one without an address and without a hash.
+    """
+    rank = {tag: place for place, tag in enumerate(architecture.tags(python))}
     fetched = {
         f"{package['name']}=={package['version']}": _fetched(package, rank)
         for package in tomllib.loads(pylock).get("packages", ())
@@ -174,24 +172,23 @@ def download_gb(sizes: Mapping[str, int | None]) -> float | None:
     return max(round(sum(known) / 1e9, 2), 0.01) if known and len(known) == len(sizes) else None
 
 
-def _tags(python: str) -> Iterable[Tag]:
-    version = tuple(int(part) for part in python.split("."))
-    yield from cpython_tags(version, platforms=_PLATFORMS)
-    yield from compatible_tags(version, f"cp{''.join(map(str, version))}", _PLATFORMS)
-
-
 def _fetched(package: Mapping[str, Any], rank: Mapping[Tag, int]) -> Mapping[str, Any]:
     """The file of a package that pip takes: the wheel that fits best, else the source archive."""
 
     def place(wheel: Mapping[str, Any]) -> int:
         try:
-            tags = parse_wheel_filename(unquote(urlsplit(_address(wheel)).path).rpartition("/")[2])[3]
+            tags = parse_wheel_filename(file_name(_address(wheel)))[3]
         except InvalidWheelFilename:
             return len(rank)
         return min((rank[tag] for tag in tags if tag in rank), default=len(rank))
 
-    wheels = package.get("wheels") or ()
-    return min(wheels, key=place) if wheels else package.get("sdist") or {}
+    fitting = [wheel for wheel in package.get("wheels") or () if place(wheel) < len(rank)]
+    return min(fitting, key=place) if fitting else package.get("sdist") or {}
+
+
+def file_name(address: str) -> str:
+    """The name of the file at an address."""
+    return unquote(urlsplit(address).path).rpartition("/")[2]
 
 
 def _address(file: Mapping[str, Any]) -> str:

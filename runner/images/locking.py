@@ -1,16 +1,18 @@
 """The one writer of pins: an image's requirements.lock as of a date, and the digests of base images.
 
-uv resolves for the platform that the images have, Linux x86_64 with glibc 2.28 or newer. Wheels only: nothing is built
-while an image is, save what `source_builds` names, whose pins go into a second file, sources.lock. The date makes it
+uv resolves for x86_64, and the seal says on which other architectures the lock holds (runner/catalog/architectures.py). Wheels only:
+nothing is built while an image is, save what `source_builds` names, whose pins go into a second file, sources.lock. The date makes it
 repeatable: what was uploaded later does not exist. A lock holds names, versions and hashes; no index, no host, no path of
 the machine that made it.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
+import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -18,16 +20,22 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
+from runner.catalog.architectures import (
+    ARCHITECTURES,
+    SEALED_ARCHITECTURES,
+    X86_64,
+    Architecture,
+    sealed,
+)
 from runner.catalog.images import BASES, CatalogError, Image, read_bases, read_pins, requirements_digest
 from runner.errors import UserError, naming
 from runner.images import lock_facts
+from runner.images.libraries.wheel_files import machines
 from runner.paths import find_program
 from runner.results import store
 
 if TYPE_CHECKING:
     from docker import DockerClient
-
-PLATFORM = "x86_64-manylinux_2_28"
 
 # Old source archives need pkg_resources to tell their requirements; newer setuptools lack it.
 _BUILD_CONSTRAINTS = "setuptools<81\n"
@@ -67,12 +75,13 @@ def resolve(
     day: date,
     say: Callable[[str], None],
     options: Sequence[str] = ("--generate-hashes",),
+    platform: Sequence[str] = ("--python-platform", X86_64.uv),
 ) -> str:
     """The output of uv for these requirements, for the image's Python, as of a day. Raises LockError, UnresolvableError."""
     constraints = image.folder / "build-constraints.part"
     command = [
         *(_uv(), "pip", "compile", "--quiet", "--no-config", "--no-python-downloads", "--no-header", "--no-annotate"),
-        *("--only-binary", ":all:", "--python-platform", PLATFORM, "--python-version", image.python),
+        *("--only-binary", ":all:", *platform, "--python-version", image.python),
         *(word for name in image.source_builds for word in ("--no-binary", name)),
         *("--build-constraints", str(constraints)),
         *("--exclude-newer", day.isoformat(), *_site_options(), *options, str(requirements)),
@@ -96,27 +105,61 @@ def write_facts(image: Image, day: date, say: Callable[[str], None]) -> None:
     """Write what the image's lock holds into image.toml, and the seal beside it. Raises LockError."""
     toml = image.folder / "image.toml"
     pins = {pin.name: pin.version for path in image.locks for pin in read_pins(path)}
-    sizes = weigh(image, day, say)
+    pins_as_files = pylock(image, day, say)
+    sizes = {pin: file.size for pin, file in lock_facts.files(pins_as_files, image.python).items()}
     size = lock_facts.download_gb(sizes)
     if size is None:
         say(f"{image.name}: the index does not say what the files weigh; download_gb stays")
     fields = lock_facts.locked_facts(image, pins, day) | ({} if size is None else {"download_gb": size})
     _rewrite(toml, lock_facts.with_fields(toml.read_text(encoding="utf-8"), fields))
-    write_seal(image, image.download_gb if size is None else size, sizes)
+    elsewhere = on_other_architectures(image, day, say, pins_as_files)
+    write_seal(image, image.download_gb if size is None else size, sizes, elsewhere)
 
 
-def weigh(image: Image, day: date, say: Callable[[str], None]) -> dict[str, int | None]:
-    """Bytes that pip fetches for each pin of the image's locks; None if an index gives no size. Raises LockError."""
-    return {pin: file.size for pin, file in lock_facts.files(pylock(image, day, say), image.python).items()}
+def on_other_architectures(image: Image, day: date, say: Callable[[str], None], pylock: str) -> list[str]:
+    """The lines of the seal that show on which other architectures the lock holds. Raises LockError."""
+    hashes = {f"{pin.name}=={pin.version}": pin.hashes for path in image.locks for pin in read_pins(path)}
+    lines: list[str] = []
+    for architecture in ARCHITECTURES.values():
+        if architecture != X86_64:
+            files = lock_facts.files(pylock, image.python, architecture)
+            found = {pin: file for pin, file in files.items() if file.sha256 in hashes[pin]}
+            # Wheels are read only where this can still hold.
+            if len(found) == len(hashes):
+                found = {pin: file for pin, file in found.items() if _is_for(architecture, file, say)}
+            asked = functools.partial(_asked, image, day, say, architecture)
+            names = {pin: (lock_facts.file_name(file.address), file.sha256) for pin, file in found.items()}
+            lines += sealed(architecture, {pin: names.get(pin) for pin in hashes}, asked)
+    return lines
+
+
+def _is_for(architecture: Architecture, file: lock_facts.LockedFile, say: Callable[[str], None]) -> bool:
+    """False for a wheel that is tagged for any machine and holds libraries of another one, and for one that cannot be read."""
+    if not file.address.endswith("-any.whl"):
+        return True
+    try:
+        return machines(file.address) <= {architecture.elf}
+    except (OSError, zipfile.BadZipFile) as error:
+        name = lock_facts.file_name(file.address)
+        say(f"{name} could not be read ({error}): it counts as no wheel for {architecture.name}")
+        return False
+
+
+def _asked(image: Image, day: date, say: Callable[[str], None], architecture: Architecture) -> list[str]:
+    """The packages that requirements.in asks for on an architecture, at the versions of the lock. Raises LockError."""
+    options = [word for path in image.locks for word in ("--constraint", str(path))]
+    platform = ("--python-platform", architecture.uv)
+    resolved = resolve(image, image.folder / "requirements.in", day, say, options, platform)
+    return [canonicalize_name(name) for name in re.findall(r"^([\w.-]+)==", resolved, flags=re.M)]
 
 
 def pylock(image: Image, day: date, say: Callable[[str], None]) -> str:
-    """The image's locks as a pylock.toml (PEP 751): with the address and the size of each file. Raises LockError."""
+    """The image's locks as a pylock.toml (PEP 751): the address and the size of each file, for every machine. Raises LockError."""
     pins = image.folder / "pins.part"
     with naming(pins):
         pins.write_text("".join(path.read_text(encoding="utf-8") for path in image.locks), encoding="utf-8")
     try:
-        return resolve(image, pins, day, say, ("--no-deps", "--format", "pylock.toml"))
+        return resolve(image, pins, day, say, ("--no-deps", "--format", "pylock.toml"), ("--universal",))
     finally:
         pins.unlink()
 
@@ -144,12 +187,20 @@ def _write_lock(path: Path, text: str) -> None:
         aside.unlink(missing_ok=True)
 
 
-def write_seal(image: Image, download_gb: float | None = None, sizes: Mapping[str, int | None] | None = None) -> None:
+def write_seal(
+    image: Image,
+    download_gb: float | None = None,
+    sizes: Mapping[str, int | None] | None = None,
+    elsewhere: Sequence[str] | None = None,
+) -> None:
     """Write digests of requirements.in and of each pin beside the locks, and what they weigh, for `runner images check`.
 
-    Other fields stay as image.toml and the seal have them.
+    `elsewhere` has the lines of other architectures. Other fields stay as image.toml and the seal have them.
     """
     sizes = lock_facts.wheel_bytes(image) if sizes is None else sizes
+    if elsewhere is None:
+        before = image.seal_path.read_text(encoding="utf-8") if image.seal_path.is_file() else ""
+        elsewhere = [line for line in before.splitlines() if line.startswith(SEALED_ARCHITECTURES)]
     pins = [pin for path in image.locks for pin in read_pins(path)]
     lines = [
         f"# Made with the lock of {image.name}; `runner images check` holds requirements.in and every pin against it.",
@@ -157,6 +208,7 @@ def write_seal(image: Image, download_gb: float | None = None, sizes: Mapping[st
         lock_facts.sealed_size(image.download_gb if download_gb is None else download_gb),
         *(f"{pin.name}=={pin.version} {pin.seal}" for pin in pins),
         *lock_facts.sealed_wheels(sizes),
+        *elsewhere,
     ]
     store.write_bytes(image.seal_path, ("\n".join(lines) + "\n").encode())
 
@@ -202,7 +254,7 @@ def lock_text(image: Image, day: date, uv_version: str, resolved: str) -> str:
     ]
     header = (
         f"# Made by `runner images lock {image.name} --date {day}` with uv {uv_version} "
-        f"for Python {image.python}, {PLATFORM}.\n"
+        f"for Python {image.python}, {X86_64.uv}.\n"
         "# Do not edit: change requirements.in and make it again.\n"
     )
     return header + "\n".join(pins) + "\n"

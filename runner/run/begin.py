@@ -20,6 +20,7 @@ from packaging.version import Version
 
 from bench import identity
 from runner.catalog import frameworks, workloads
+from runner.catalog.architectures import kernel_machine
 from runner.catalog.images import Image, load_catalog, select_images
 from runner.engines import choose
 from runner.engines.base import Engine, Settings
@@ -153,7 +154,8 @@ def start(
     run = _new_run(options.out, now)
     manifest = manifest_of(run, now.isoformat(timespec="seconds"), prospect.plan, prospect.machine, code)
     # A pod has a host name of its own.
-    manifest["host"] |= {"name": os.environ.get("DLBENCH_NODE") or platform.node(), "kernel": prospect.machine.kernel}
+    name = os.environ.get("DLBENCH_NODE") or platform.node()
+    manifest["host"] |= {"name": name, "kernel": prospect.machine.kernel, "architecture": kernel_machine()}
     run.write_manifest(
         manifest
         | {

@@ -103,8 +103,11 @@ def machine(client: Any, base_image: str, checkout: Path, tmp_path: Path) -> Ite
             "secrets.GITHUB_TOKEN": password,
             "inputs.images": "",
             "needs.plan.outputs.any": "true",
+            "needs.plan.outputs.any-arm64": "true",
             "needs.plan.result": "success",
             "matrix.image": IMAGE,
+            "matrix.machine": "ubuntu-24.04",
+            "matrix.index": "",
         }
         environment = {
             "PATH": f"{programs}:{os.environ['PATH']}",

@@ -25,6 +25,7 @@ from runner.engines.base import Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.images import builder, locking
 from runner.images import recipe as recipes
+from runner.images.docker_client import registry_digest
 from runner.images.transfer import folder
 from runner.images.transfer import registry as shelf
 from tests.fixtures.registry import serve
@@ -439,3 +440,16 @@ def test_a_base_without_python_gets_its_distribution_s(
     wanted = recipes.Recipe(small.model_copy(update={"cuda_from": "base", "python": "3.6"}), base_image, "", "")
     with open(tmp_path / "log", "w") as log, pytest.raises(builder.BuildError, match="the image is locked for 3.6"):
         builder._build_common(client, wanted, builder._Log(log, tmp_path / "log", print), None, "", {})
+
+
+def test_an_index_has_one_digest_under_each_of_its_names(client: Any, registry: str) -> None:
+    """The digest that is signed is that of the tag which the image gets afterwards."""
+    both = []
+    for content in (b"one machine's", b"another machine's"):
+        push(client, f"{registry}/pair:part", content)
+        both.append(f"{registry}/pair@{registry_digest(client, f'{registry}/pair:part')}")
+    digest = shelf._push_index(f"{registry}/pair:latest", both)
+    assert digest == registry_digest(client, f"{registry}/pair:latest")
+    assert shelf._push_index(f"{registry}/pair:inputs", both) == digest
+    with pytest.raises(shelf.RegistryError, match="the index could not be pushed"):
+        shelf._push_index(f"{registry}/pair:latest", [f"{registry}/pair@sha256:{'0' * 64}"])

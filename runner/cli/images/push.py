@@ -39,6 +39,13 @@ def push(
             metavar="SHA256", help="Give the tag of the inputs only to an image with this digest, such as a signed one."
         ),
     ] = None,
+    index: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARCHITECTURE",
+            help="Push an index of this image and of the one for this architecture, such as arm64, that a machine of it has pushed there.",
+        ),
+    ] = None,
 ) -> None:
     """Prints registry/name@digest of each image."""
     images = chosen(names)
@@ -50,7 +57,9 @@ def push(
         image_recipe = recipe(image, base_image)
         if builder.built(here, image_recipe) is None:
             raise UserError(f"{image.name} is not built, or stale; `runner images build {image.name}` makes it")
-        pushed = registries.push(client, image_recipe, registry, note, finish=not unfinished, digest=digest)
+        pushed = registries.push(
+            client, image_recipe, registry, note, finish=not unfinished, digest=digest, index=index
+        )
         typer.echo(f"{image.name} {pushed}")
 
 

@@ -6,6 +6,7 @@ import typer
 from pydantic import computed_field
 from typing_extensions import TypedDict
 
+from runner.catalog.architectures import holds_on
 from runner.catalog.images import Image, read_pins
 from runner.cli.images import Names, chosen
 from runner.cli.shared import TextOrJson
@@ -14,7 +15,12 @@ from runner.json_document import print_document
 
 
 class ListedImage(Image):
-    """The fields of an image.toml, the hash of its lock, and its tag."""
+    """The fields of an image.toml, the hash of its lock, its tag, and the machines that it runs on."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def architectures(self) -> list[str]:
+        return holds_on(self)
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.catalog import guarantees
+from runner.catalog import architectures, guarantees
 from runner.engines.apptainer import held_limits, sif
 from runner.engines.base import Engine, ReadyImage, Settings
 from runner.engines.docker.container import BENCH_USER, prepare_cache
@@ -104,6 +104,8 @@ class ApptainerEngine(Engine):
 
     def unfit(self, image: Image) -> str | None:
         """Why this image cannot be had as a SIF; None when it can."""
+        if reason := architectures.why_not(image, architectures.kernel_machine()):
+            return reason
         if self._sif(image):
             return None
         if self._builder is None:

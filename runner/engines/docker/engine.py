@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from runner.catalog import guarantees
+from runner.catalog import architectures, guarantees
 from runner.engines.base import LOG_TAIL_BYTES, Engine, EngineError, Exit, ReadyImage, Settings, Slot
 from runner.engines.docker import cdi, read_back, same_files
 from runner.engines.docker.container import container_options, device_groups, maps_users, prepare_cache
@@ -25,7 +25,16 @@ from runner.engines.docker.stream import STDERR, STDOUT, read_frames
 from runner.engines.ownership import is_dead, owner_of
 from runner.errors import UserError, system_fault
 from runner.images import builder
-from runner.images.docker_client import Client, DockerError, Listing, NotThereError, asking, connect, list_images
+from runner.images.docker_client import (
+    Client,
+    DockerError,
+    Listing,
+    NotThereError,
+    asking,
+    connect,
+    find_image,
+    list_images,
+)
 from runner.images.recipe import Recipe, layer_bytes
 from runner.images.recipe import recipe as make_recipe
 from runner.images.transfer import folder, registry
@@ -52,9 +61,6 @@ _END_SECONDS = 20
 # So often an engine that answers is asked to kill a container, before the container counts as one that cannot be ended.
 _KILLS = 3
 
-# Locks hold wheels for this machine only.
-_ARCHITECTURES = {"x86_64", "amd64"}
-
 
 class DockerEngine(Engine):
     """The engine `docker`."""
@@ -67,6 +73,7 @@ class DockerEngine(Engine):
         self._base_image = self._settings.base_image
         self._owner = owner_of(os.getpid())
         self._missing_bases: dict[str, str | None] = {}
+        self._machines: dict[str, str] = {}
         self._images: Listing | None = None
         self._recipes: dict[str, Recipe] = {}
         # containers, by id or name, that could not be removed, since the engine did not answer
@@ -136,15 +143,23 @@ class DockerEngine(Engine):
 
     def unfit(self, image: Image) -> str | None:
         """Why the engine cannot run this image; None when it can."""
-        architecture = str(self._info.get("Architecture"))
-        if architecture not in _ARCHITECTURES:
-            return f"{image.name} is locked for x86_64; the engine's machine is {architecture}"
         recipe = self._recipe(image)
+        if reason := architectures.why_not_measured(
+            image, self._machine(recipe.base), str(self._info.get("Architecture"))
+        ):
+            return reason
         if builder.built(self._listed(), recipe) or self._exported(recipe):
             return None
         if recipe.base not in self._missing_bases:  # a registry is slow: ask it once for each base
             self._missing_bases[recipe.base] = builder.missing_base(self._client, recipe)
         return self._missing_bases[recipe.base]
+
+    def _machine(self, name: str) -> str:
+        """The architecture of an image that is here; of another one the engine pulls its own."""
+        if name not in self._machines:
+            image = find_image(self._client, name)
+            self._machines[name] = str((image.attrs if image else self._info).get("Architecture"))
+        return self._machines[name]
 
     def why_no_gpu(self) -> str | None:
         """Why the engine cannot give a GPU to a container; None when it seems to. Only a started container proves it."""
@@ -244,6 +259,11 @@ class DockerEngine(Engine):
         cache: Path,
     ) -> DockerRunning:
         """Start one cell in a container of its own. Raises EngineError, and leaves nothing behind then."""
+        # An image from a folder or a registry may be of another architecture than its base here. A check of it is no measurement.
+        if "run" in arguments[:1]:
+            machine, kernel = self._machine(prepared.digest), str(self._info.get("Architecture"))
+            if reason := architectures.emulated(machine, kernel):
+                raise EngineError(f"{prepared.image.name}: {reason}")
         try:
             return self._started(prepared, self.options(prepared, arguments, slot, data, cache, self._hook), label)
         except DockerError as error:

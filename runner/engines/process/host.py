@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
+from runner.catalog.architectures import emulated
 from runner.catalog.images import Image, Precision, load_catalog
 from runner.engines.base import EngineError, Settings
 from runner.engines.process import installed
@@ -64,10 +65,10 @@ class HostEngine(installed.InterpreterEngine):
         super().__init__(str((settings and settings.python) or sys.executable))
 
     def unavailable(self) -> str | None:
-        """Why the interpreter cannot be used; None when it has at least one framework."""
+        """Why the interpreter cannot be used; None when it has at least one framework, and is not emulated."""
         try:
             if self._frameworks:
-                return None
+                return emulated(self.packages["machine"])
         except EngineError as error:
             return str(error)
         return (

@@ -34,7 +34,7 @@ _INSTALLED = """
 import json, platform, sys
 from importlib import metadata
 names = sorted({"%s==%s" % (d.metadata["Name"], d.version) for d in metadata.distributions()})
-print(json.dumps({"python": platform.python_version(), "path": sys.executable, "installed": names}))
+print(json.dumps({"python": platform.python_version(), "path": sys.executable, "installed": names, "machine": platform.machine()}))
 """
 
 
@@ -73,7 +73,7 @@ class InterpreterEngine(Engine):
 
 
 def packages(python: str) -> dict[str, Any]:
-    """{"python": version, "path": of the interpreter, "installed": [name==version]}. Raises EngineError."""
+    """{"python": version, "path": of the interpreter, "installed": [name==version], "machine": its architecture}. Raises EngineError."""
     answer: dict[str, Any] = _ask(python, ["-c", _INSTALLED], dict)
     return answer
 

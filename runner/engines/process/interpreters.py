@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import rules
+from runner.catalog.architectures import emulated
 from runner.paths import find_program, home
-
-# Locks hold wheels for this machine type only.
-_MACHINE = "x86_64"
 
 # Each candidate runs this, in syntax that Python 3.6 has. A virtual environment leads to the interpreter that it was made from.
 # It imports little: a plan asks a dozen interpreters.
@@ -48,14 +46,14 @@ def find_interpreter(minor: str) -> Interpreter | str:
         facts = _ask(candidate)
         if facts is None or not str(facts["version"]).startswith(minor + "."):
             continue
-        if facts["implementation"] != "cpython" or facts["bits"] != 64 or facts["machine"] != _MACHINE:
-            flaws.append(f"{facts['path']} is no 64-bit CPython for {_MACHINE}")
+        if facts["implementation"] != "cpython" or facts["bits"] != 64:
+            flaws.append(f"{facts['path']} is no 64-bit CPython")
+        elif reason := emulated(str(facts["machine"])):
+            flaws.append(f"{facts['path']}: {reason}")
         elif not facts["complete"]:
             flaws.append(f"{facts['path']} lacks the modules venv and ensurepip (Debian: python{minor}-venv)")
         else:
             return Interpreter(Path(str(facts["path"])), str(facts["version"]))
-    if platform.machine() != _MACHINE:
-        return f"the locks are for {_MACHINE} and this machine is {platform.machine()}"
     places = "PATH, pyenv or uv"
     because = f" ({'; '.join(dict.fromkeys(flaws))})" if flaws else ""
     return f"no Python {minor} was found by {places}{because}; `uv python install {minor}` or pyenv installs one"

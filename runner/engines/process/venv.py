@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from runner import known_messages, trees
+from runner.catalog import architectures
 from runner.catalog.images import LINKS, read_pins
 from runner.engines import folder_probe
 from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
@@ -63,6 +64,8 @@ class VenvEngine(Engine):
         """Why no environment of the image can be made here; None when one can."""
         if image.cuda_from == "base":
             return f"the image's CUDA {image.cuda} is in its base image, and an environment has no base image; use --engine docker"
+        if reason := architectures.why_not(image, architectures.kernel_machine()):
+            return reason
         interpreter = find_interpreter(image.python)
         return interpreter if isinstance(interpreter, str) else missing_programs(image)
 

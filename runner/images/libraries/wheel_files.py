@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import io
 import shutil
+import struct
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -62,12 +64,25 @@ def shared_objects(url: str) -> Iterator[tuple[str, SharedObject | None]]:
 
     The facts are None where the file is no library: a linker's script, or a link that the zip holds as text.
     """
+    for name, member in _libraries(url):
+        whole = io.BytesIO()
+        shutil.copyfileobj(member, whole, _BLOCK)
+        yield name, read(whole.getvalue())
+
+
+@functools.cache
+def machines(url: str) -> frozenset[int]:
+    """The machines (e_machine of ELF) that the shared libraries of a wheel are for. Raises OSError, zipfile.BadZipFile."""
+    heads = (member.read(20) for _, member in _libraries(url))
+    return frozenset(struct.unpack_from("<H", head, 18)[0] for head in heads if head[:4] == b"\x7fELF")
+
+
+def _libraries(url: str) -> Iterator[tuple[str, IO[bytes]]]:
+    """Each file of a wheel that is named as a shared library, opened."""
     local = urllib.request.url2pathname(url[len("file://") :]) if url.startswith("file:") else None
     source: IO[bytes] = io.FileIO(local) if local else io.BufferedReader(_RemoteFile(url), _BLOCK)
     with source, zipfile.ZipFile(source) as wheel:
         for name in wheel.namelist():
             if ".so" in name.rpartition("/")[2]:
                 with wheel.open(name) as member:
-                    whole = io.BytesIO()
-                    shutil.copyfileobj(member, whole, _BLOCK)
-                yield name, read(whole.getvalue())
+                    yield name, member

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import subprocess
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from runner.catalog.architectures import X86_64, by_name
 from runner.catalog.images import Image
 from runner.errors import UserError
 from runner.images.docker_client import (
@@ -143,28 +146,70 @@ def push(
     *,
     finish: bool = True,
     digest: str | None = None,
+    index: str | None = None,
 ) -> str:
     """Push the built image and the layers that it shares; returns registry/name:tag@digest. Raises RegistryError.
 
     The tag of the inputs is pushed last: a registry that has it has all of the image. It is not pushed where the image is not
-    finished, nor where the registry gives another digest than this one.
+    finished, nor where the registry gives another digest than this one. An engine of another architecture than x86_64 pushes under tags
+    that end in its name. `index` is such a name: the tags are then of an index of both images.
     """
-    repository = f"{registry}/{recipe.image.name}"
+    repository, ending = f"{registry}/{recipe.image.name}", _ending(client, recipe)
     for common in (recipe.base_tag, *recipe.nvidia_tags):
         name, _, digits = common.partition("/")[2].partition(":")
-        _push(client, common, f"{registry}/{name}", digits, say)
+        _push(client, common, f"{registry}/{name}", digits + ending, say)
+    if ending:
+        tag = recipe.input_tag + ending
+        return f"{repository}:{tag}@{_push(client, recipe.tag, repository, tag, say)}"
     pushed = _push(client, recipe.tag, repository, "latest", say)
+    if index:
+        other = digest_of(client, recipe, registry, f"-{index}")
+        both = [f"{repository}@{pushed}", f"{repository}@{other.rpartition('@')[2]}"]
+        pushed = _push_index(f"{repository}:latest", both)
     if digest is not None and pushed != digest:
         raise RegistryError(f"{repository}:latest has the digest {pushed}, not {digest}; it gets no tag of its inputs")
     if not finish:
         return f"{repository}:latest@{pushed}"
-    return f"{repository}:{recipe.input_tag}@{_push(client, recipe.tag, repository, recipe.input_tag, say)}"
+    finished = f"{repository}:{recipe.input_tag}"
+    if index:
+        return f"{finished}@{_push_index(finished, both)}"
+    return f"{finished}@{_push(client, recipe.tag, repository, recipe.input_tag, say)}"
 
 
-def digest_of(client: DockerClient, recipe: Recipe, registry: str) -> str:
-    """registry/name:tag@digest of the image with exactly the recipe's inputs. Raises RegistryError."""
+def _ending(client: DockerClient, recipe: Recipe) -> str:
+    """The end of the tags in a registry of what is built for another architecture than x86_64: -arm64. "" for x86_64."""
+    built = find_image(client, recipe.tag)
+    architecture = by_name(str(built.attrs["Architecture"])) if built else X86_64
+    return "" if architecture in (None, X86_64) else f"-{architecture.docker}"
+
+
+def _push_index(name: str, references: Sequence[str]) -> str:
+    """Push one name for images of several architectures that the registry has; returns the digest of the index. Raises RegistryError.
+
+    The engine has no such call: Docker's program does it, with the user's login.
+    """
+    # A Docker of 20.10 has the command only so.
+    environment = {**os.environ, "DOCKER_CLI_EXPERIMENTAL": "enabled"}
+    # The engine takes a registry of its own machine without encryption; the program must be told.
+    plain = ["--insecure"] if re.match(r"(127\.|localhost[:/])", name) else []
+    for words in (["create", "--amend", *plain, name, *references], ["push", "--purge", *plain, name]):
+        command = ["docker", "manifest", *words]
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        except OSError as error:
+            raise RegistryError(f"{name}: an index is pushed by the program docker: {error}") from None
+        if ended.returncode:
+            raise RegistryError(f"{name}: the index could not be pushed: {ended.stderr.strip()[-300:]}")
+    return ended.stdout.strip().rpartition("\n")[2]
+
+
+def digest_of(client: DockerClient, recipe: Recipe, registry: str, ending: str = "") -> str:
+    """registry/name:tag@digest of the image with exactly the recipe's inputs. Raises RegistryError.
+
+    `ending` is that of the tags of another architecture.
+    """
     name = recipe.image.name
-    reference = f"{registry}/{name}:{recipe.input_tag}"
+    reference = f"{registry}/{name}:{recipe.input_tag}{ending}"
     try:
         return f"{reference}@{registry_digest(client, reference)}"
     except DockerError as error:
@@ -296,7 +341,7 @@ def _own_tags(image: BuiltImage) -> list[str]:
     The labels do not show it: an image that a user builds on one of ours inherits them.
     """
     name, digits = re.escape(image.labels.get("dlbench.image", "")), "[0-9a-f]{12}"
-    of_a_build = rf".+/((base|cuda|julia|nvidia):{digits}|steps:{name}|{name}:(latest|{digits}-{digits}))"
+    of_a_build = rf".+/((base|cuda|julia|nvidia):{digits}(-\w+)?|steps:{name}|{name}:(latest|{digits}-{digits}(-\w+)?))"
     return [tag for tag in image.tags if re.fullmatch(of_a_build, tag)]
 
 

@@ -68,6 +68,7 @@ ROLES: Mapping[str, Role] = {
 # Of run.json's `host`.
 HOST_ROLES: Mapping[str, Role] = {
     "cpu_model": "choice",
+    "architecture": "state",
     "cpu_count": "state",
     "cpu_quota": "state",
     "machine_cpus": "state",

@@ -309,7 +309,8 @@ def test_a_registry_that_does_not_answer_is_not_called_an_engine_that_does_not(
 
 def test_a_push_that_is_refused_is_an_error_although_the_engine_answers_200(image: Image) -> None:
     pushed = iter([{"status": "Preparing"}, {"error": "denied: requested access to the resource is denied"}])
-    images = SimpleNamespace(get=lambda _: SimpleNamespace(tag=lambda *_: True), push=lambda *_, **__: pushed)
+    built = SimpleNamespace(tag=lambda *_: True, attrs={"Architecture": "amd64"})
+    images = SimpleNamespace(get=lambda _: built, push=lambda *_, **__: pushed)
     client: Any = SimpleNamespace(images=images, api=SimpleNamespace(_auth_configs={}))
     with pytest.raises(registry.RegistryError, match="could not be pushed: the registry refuses this user"):
         registry.push(client, recipe.recipe(image), HOST)
@@ -329,6 +330,7 @@ def test_only_a_finished_image_gets_the_tag_of_its_inputs(
     pushed: list[str] = []
     wanted = recipe.recipe(image)
     kinds = {"latest": "latest", wanted.input_tag: "inputs"}
+    monkeypatch.setattr(registry, "find_image", lambda *_: None)
     monkeypatch.setattr(registry, "_push", lambda *words: pushed.append(kinds.get(words[3], "base")) or DIGEST)
     assert registry.push(None, wanted, HOST, **options).endswith(f"@{DIGEST}")  # type: ignore[arg-type]
     assert pushed == tags
@@ -336,6 +338,32 @@ def test_only_a_finished_image_gets_the_tag_of_its_inputs(
     with pytest.raises(registry.RegistryError, match="it gets no tag of its inputs"):
         registry.push(None, wanted, HOST, digest="sha256:" + "0" * 64)  # type: ignore[arg-type]
     assert pushed == ["base", "latest"]
+
+
+def test_an_index_is_of_both_images_and_another_architecture_has_tags_of_its_own(
+    image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed: list[str] = []
+    indexes: list[tuple[str, list[str]]] = []
+    wanted = recipe.recipe(image)
+    monkeypatch.setattr(registry, "_push", lambda *words: pushed.append(words[3]) or DIGEST)
+    monkeypatch.setattr(registry, "_push_index", lambda name, both: indexes.append((name, both)) or "sha256:index")
+    other = "sha256:" + "a" * 64
+    monkeypatch.setattr(
+        registry, "registry_digest", lambda _, name: other if name.endswith(f":{wanted.input_tag}-arm64") else ""
+    )
+    monkeypatch.setattr(registry, "find_image", lambda *_: SimpleNamespace(attrs={"Architecture": "amd64"}))
+    repository = f"{HOST}/{image.name}"
+    client: Any = None
+    assert registry.push(client, wanted, HOST, index="arm64") == f"{repository}:{wanted.input_tag}@sha256:index"
+    both = [f"{repository}@{DIGEST}", f"{repository}@{other}"]
+    assert indexes == [(f"{repository}:latest", both), (f"{repository}:{wanted.input_tag}", both)]
+    # The tag of the inputs is never one architecture's alone.
+    assert wanted.input_tag not in pushed
+    pushed.clear()
+    monkeypatch.setattr(registry, "find_image", lambda *_: SimpleNamespace(attrs={"Architecture": "arm64"}))
+    assert registry.push(client, wanted, HOST, finish=False) == f"{repository}:{wanted.input_tag}-arm64@{DIGEST}"
+    assert all(tag.endswith("-arm64") for tag in pushed)
 
 
 def test_of_many_steps_prune_looks_only_at_the_old_ones_that_no_image_needs() -> None:

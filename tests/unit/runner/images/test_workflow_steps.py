@@ -61,16 +61,20 @@ VALUES = {
     "inputs.image": "",
     "inputs.preset": "",
     "needs.plan.outputs.any": "true",
+    "needs.plan.outputs.any-arm64": "true",
     "needs.plan.result": "success",
     "matrix.image": "torch-2.13.0-cpu",
     "matrix.accelerator": "cpu",
     "matrix.part": "2",
+    "matrix.machine": "ubuntu-24.04",
+    "matrix.index": "arm64",
 }
 # (workflow, job, what differs from VALUES)
 JOBS: list[tuple[str, str, dict[str, str]]] = [
     ("images.yml", "plan", {}),
     ("images.yml", "plan", {"inputs.images": "torch-* jax-*"}),
     ("images.yml", "build", {"github.event_name": "pull_request"}),
+    ("images.yml", "arm64", {}),
     ("images.yml", "publish", {}),
     ("images.yml", "pins", {}),
     ("tests.yml", "quick", {}),
@@ -98,7 +102,7 @@ def machine(tmp_path: Path) -> Mapping[str, str]:
         "RUNNER_TEMP": str(tmp_path / "temporary"),
         "CALLS": str(tmp_path / "calls"),
         "FAILS": "",
-        "MATRIX": '{"include": [{"image": "torch-2.13.0-cpu", "accelerator": "cpu"}]}',
+        "MATRIX": '{"include": [{"image": "torch-2.13.0-cpu", "accelerator": "cpu", "index": "arm64"}]}',
         "PUSHED": PUSHED,
     }
 
@@ -166,8 +170,8 @@ def test_an_image_is_tried_before_it_is_pushed_and_signed_after_it(machine: Mapp
     assert ours == ["build", "try", "push", "push"]
     assert (job.folder / "built" / "sources").read_text() == "https://github.com/Team/Project\n"
     unfinished, finished = (call for call in calls(machine) if "images push" in call)
-    assert unfinished.endswith(" --unfinished")
-    assert finished.endswith(f" --digest {DIGEST}")
+    assert unfinished.endswith(" --unfinished --index arm64")
+    assert finished.endswith(f" --digest {DIGEST} --index arm64")
     signed = [given for action, given in job.used if action.startswith("actions/attest@")]
     assert [(given["subject-name"], given["subject-digest"]) for given in signed] == [
         ("ghcr.io/team/project/torch-2.13.0-cpu", DIGEST)
@@ -194,7 +198,23 @@ def test_an_image_that_cannot_be_signed_gets_no_tag_of_its_inputs(machine: Mappi
     assert not job.run(read("workflows/images.yml"), "publish").green
     pushes = [call for call in calls(machine) if "images push" in call]
     assert len(pushes) == 1
-    assert pushes[0].endswith(" --unfinished")
+    assert pushes[0].endswith(" --unfinished --index arm64")
+
+
+def test_an_image_for_both_architectures_is_built_on_a_machine_of_each(machine: Mapping[str, str]) -> None:
+    values = run(machine, "images.yml", "plan", {}).values
+    rows = json.loads(values["steps.matrix.outputs.machines"])["include"]
+    assert [row["machine"] for row in rows] == ["ubuntu-24.04", "ubuntu-24.04-arm"]
+    assert json.loads(values["steps.matrix.outputs.arm64"])["include"] == rows[1:]
+    run(machine, "images.yml", "arm64", {})
+    # On its machine there is no index to make: the other one makes it.
+    assert next(call for call in calls(machine) if "images push" in call).endswith(" --unfinished")
+    run(machine, "images.yml", "publish", {"matrix.index": ""})
+    assert not [call for call in calls(machine) if "--index" in call]
+    one = '{"include": [{"image": "torch-2.13.0-cpu", "accelerator": "cpu", "index": ""}]}'
+    alone = run({**machine, "MATRIX": one}, "images.yml", "plan", {}).values
+    assert alone["steps.matrix.outputs.any-arm64"] == "false"
+    assert len(json.loads(alone["steps.matrix.outputs.machines"])["include"]) == 1
 
 
 def test_the_patch_of_the_pins_is_kept_where_an_image_is_missing(machine: Mapping[str, str]) -> None:

@@ -145,8 +145,8 @@ def test_the_commands_that_a_workflow_runs_are_there_with_their_options(name: st
 def test_images_are_built_from_the_matrix_that_the_catalog_and_the_registry_give() -> None:
     images = load("images.yml")["jobs"]
     assert images["plan"]["outputs"]["matrix"] == "${{ steps.matrix.outputs.matrix }}"
-    for name in ("build", "publish"):
-        assert images[name]["strategy"]["matrix"] == "${{ fromJSON(needs.plan.outputs.matrix) }}"
+    for name, matrix in (("build", "machines"), ("arm64", "arm64"), ("publish", "matrix")):
+        assert images[name]["strategy"]["matrix"] == f"${{{{ fromJSON(needs.plan.outputs.{matrix}) }}}}"
         assert images[name]["strategy"]["fail-fast"] is False
 
 
@@ -159,10 +159,10 @@ def test_only_the_job_that_no_pull_request_runs_may_write_packages_and_sign() ->
         if mode == "write"
     }
     of_update = {("update.yml", "update", right) for right in ("contents", "pull-requests")}
-    assert writing - of_update == {
-        ("images.yml", "publish", right) for right in ("packages", "id-token", "attestations")
-    }
-    assert load("images.yml")["jobs"]["publish"]["if"].startswith("github.event_name != 'pull_request' &&")
+    of_publish = {("images.yml", "publish", right) for right in ("packages", "id-token", "attestations")}
+    assert writing - of_update == of_publish | {("images.yml", "arm64", "packages")}
+    for name in ("arm64", "publish"):
+        assert "github.event_name != 'pull_request' &&" in load("images.yml")["jobs"][name]["if"]
 
 
 def test_nothing_that_a_workflow_installs_comes_without_a_hash() -> None:
