@@ -120,7 +120,7 @@ class AttemptContext:
         return admitted.status, admitted.reason
 
 
-def arguments(cell: Cell, profiled: bool = False, threads: int | None = None) -> list[str]:
+def arguments(cell: Cell, profiled: bool = False, threads: int | None = None, repeat: int = 1) -> list[str]:
     """The arguments of `python -m bench` for a cell. `threads`: None gives it one for each CPU that it may use."""
     values = {
         "--framework": cell.framework,
@@ -129,7 +129,7 @@ def arguments(cell: Cell, profiled: bool = False, threads: int | None = None) ->
         "--mode": cell.mode,
         "--device": cell.device_kind,
         "--devices": str(cell.devices),
-        "--seed": str(cell.seed),
+        "--seed": str(cell.seed_of(repeat)),
     }
     if cell.scaling:
         values["--scaling"] = cell.scaling
@@ -190,7 +190,8 @@ class Attempt:
         site, job = self._site, self.job
         recorder = Recorder(self._observe)
         self._began = self._heard = time.monotonic()
-        words = arguments(job.cell, job.cell.framework in site.profiled, self.slot.quota_threads and self.slot.threads)
+        threads = self.slot.quota_threads and self.slot.threads
+        words = arguments(job.cell, job.cell.framework in site.profiled, threads, job.repeat)
         with _starting():
             self._cache = cache = cell_cache.folder_of(site.engine.name, job.cell.image, prepared.digest)
             self._room = cell_cache.Room.of(cache)
