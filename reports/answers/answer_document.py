@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -111,29 +110,40 @@ def records(tables: Tables) -> list[Mapping[str, Any]]:
     """Every cell of every group as a flat record, for CSV; then those that are not yet run. For each stated loss there is one more of
     each cell."""
     found = findings(tables)
-    cells = [*(cell for finding in found for cell in _group(finding)["cells"]), *map(_cell, tables.waiting)]
+    cells: list[Mapping[str, Any]] = [cell for finding in found for cell in _group(finding)["cells"]]
+    cells += map(_cell, tables.waiting)
     if not tables.to_loss:
         return cells
     timed = [(answer.level, row) for finding in found for answer in finding.losses for row in answer.rows]
-    none = dict.fromkeys(_flat(math.nan, None))
-    return [*(cell | none for cell in cells), *(_cell(row.cell) | _flat(level, row) for level, row in timed)]
+    return [
+        *({**cell, **dict.fromkeys(_LOSS_FIELDS)} for cell in cells),
+        *({**_cell(row.cell), **_flat(level, row)} for level, row in timed),
+    ]
 
 
-def _flat(level: float, row: LossTimes | None) -> Mapping[str, Any]:
-    """The fields of the time to a loss in CSV; without a row, their names."""
-    own = _loss_time(row) if row else {}
-    named = (
-        "seeds",
-        "reached",
-        "seconds",
-        "seconds_low",
-        "seconds_high",
-        "resolution_seconds",
-        "ratio",
-        "ratio_low",
-        "ratio_high",
+# Fields of CSV -> those of LossTimeRecord.
+_LOSS_FIELDS = {
+    f"loss_{name}": name
+    for name in (
+        *(
+            "level",
+            "seeds",
+            "reached",
+            "seconds",
+            "seconds_low",
+            "seconds_high",
+            "resolution_seconds",
+            "ratio",
+            "ratio_low",
+        ),
+        *("ratio_high", "verdict", "note"),
     )
-    return {"loss_level": level} | {f"loss_{name}": own.get(name) for name in (*named, "verdict", "note")}
+}
+
+
+def _flat(level: float, row: LossTimes) -> dict[str, Any]:
+    own = {**_loss_time(row), "level": level}
+    return {field: own[name] for field, name in _LOSS_FIELDS.items()}
 
 
 def _group(finding: Finding) -> GroupRecord:

@@ -91,7 +91,7 @@ class LossAnswer:
     @property
     def title(self) -> str:
         """The question, without the answer."""
-        return f"To a held-out loss below {number(self.level, 6)} {self.metric}"
+        return f"To a held-out loss below {self.level:g} {self.metric}"
 
 
 def loss_answers(workload: MeasuredWorkload, group: Group, levels: Sequence[float]) -> tuple[LossAnswer, ...]:
@@ -113,7 +113,7 @@ def _answer(workload: MeasuredWorkload, group: Group, level: float) -> LossAnswe
     entries = _entries(able, field) if able else {}
     rows = [replace(row, entry=entries.get(row.cell.anchor)) for row in rows]
     place = {anchor: at for at, anchor in enumerate(entries)}
-    rows.sort(key=lambda row: (place.get(row.cell.anchor, len(rows)), row.median.value or math.inf))
+    rows.sort(key=lambda row: (place.get(row.cell.anchor, len(place)), row.median.value or math.inf))
     of = standings.standing(replace(group, ranked=tuple(entries.values()), others=(), field=field)) if able else None
     return LossAnswer(level, workload.metric, _headline(rows, of), _detail(rows, of), tuple(rows), of)
 
