@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from runner import known_messages
@@ -74,7 +74,7 @@ def _never_ran(parcel: Parcel, cell: Cell) -> Admitted:
     """Of a cell that no process ran of, there is a reason only."""
     kind, reason = parcel.ended_by or ("engine", "it never ran")
     outcome = {"status": "failed", "error_kind": kind, "reason": reason}
-    row = asdict(cell) | _whence(parcel) | {"seed": cell.seed_of(parcel.repeat)} | outcome
+    row = cell.row(parcel.repeat) | _whence(parcel) | outcome
     return Admitted("failed", reason, {"cells": [row | {"hint": known_messages.hint(kind, reason)}]})
 
 

@@ -61,6 +61,12 @@ class Cell(Combination):
         """The seed of a repeat. Repeats count from 1."""
         return self.seed + repeat - 1 if self.seeds else self.seed
 
+    def row(self, repeat: int = 1) -> dict[str, Any]:
+        """The columns of a repeat's row in the table `cells` that follow from the plan."""
+        content = asdict(self) | {"seed": self.seed_of(repeat)}
+        del content["seeds"]
+        return content
+
     @property
     def takes(self) -> int:
         """How many devices of the machine the cell holds. The devices of a CPU cell are processes that share the one CPU."""
