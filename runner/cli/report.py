@@ -136,6 +136,22 @@ def print_bencher(folders: Sequence[Path]) -> None:
     typer.echo(json.dumps(bencher(load(folders, ANSWER)), indent=1, ensure_ascii=False, allow_nan=False))
 
 
+def _print_stored(folders: Sequence[Path], form: str, to_loss: float | None) -> None:
+    """Print what the runs hold as markdown, json or csv, which need none of the page's libraries."""
+    from reports.answers import answer_document
+    from reports.answers.export import comma_separated
+    from reports.answers.overview import overview
+    from reports.data.tables import load
+    from reports.page.markdown_report import markdown
+
+    if form == "markdown":
+        return typer.echo(markdown(overview(load(folders, to_loss=to_loss))), nl=False)
+    tables = _loaded(folders, to_loss)
+    if form == "json":
+        return print_document(answer_document.document(tables))
+    return typer.echo(comma_separated(answer_document.records(tables)), nl=False)
+
+
 def report(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: the newest.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
@@ -173,21 +189,8 @@ def report(
         return print_answer(folders, to_loss)
     if bmf:
         return print_bencher(folders)
-    if output_format == "markdown":
-        # Markdown needs none of the page's libraries.
-        from reports.answers.overview import overview
-        from reports.data.tables import load
-        from reports.page.markdown_report import markdown
-
-        return typer.echo(markdown(overview(load(folders, to_loss=to_loss))), nl=False)
-    if output_format in ("json", "csv"):
-        from reports.answers import answer_document
-        from reports.answers.export import comma_separated
-
-        tables = _loaded(folders, to_loss)
-        if output_format == "json":
-            return print_document(answer_document.document(tables))
-        return typer.echo(comma_separated(answer_document.records(tables)), nl=False)
+    if output_format != "html":
+        return _print_stored(folders, output_format, to_loss)
     # The page's libraries take longer to load than most commands take.
     from reports.page.render import render
     from runner.verify.machine_health import health_of

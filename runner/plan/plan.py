@@ -73,7 +73,7 @@ def plan(
             or unfit(image)
             or target.reason
             or (_gpu_reason(image, target.gpu) if target.gpu else None)
-            or _adapter_reason(framework, workload)
+            or _workload_reason(framework, workload, request)
             or _mode_reason(framework, mode, image, (target.kind, precision, workload.name), target.count)
             or _precision_reason(precision, workload, image, target.gpu)
             or rules.tf32_reason(framework.name, framework.no_tf32, precision)
@@ -81,7 +81,6 @@ def plan(
                 framework.name, framework.amp, workload.name, precision, target.kind, target.count
             )
             or _device_reason(workload, target)
-            or _loss_reason(workload, request)
             or _several_reason(framework, workload, target.count, sharing, request)
         )
         names: dict[str, Any] = {
@@ -319,8 +318,10 @@ def _gpu_reason(image: Image, gpu: Gpu) -> str | None:
     return None
 
 
-def _adapter_reason(framework: Framework, workload: Workload) -> str | None:
-    return None if workload.module in framework.modules else f"its framework has no adapter for {workload.name} yet"
+def _workload_reason(framework: Framework, workload: Workload, request: Request) -> str | None:
+    if workload.module not in framework.modules:
+        return f"its framework has no adapter for {workload.name} yet"
+    return _loss_reason(workload, request)
 
 
 def _mode_reason(

@@ -182,6 +182,10 @@ class Attempt:
         self._silent_still = 0.0
         self._lock = threading.Lock()
 
+    def _arguments(self) -> list[str]:
+        cell, threads = self.job.cell, self.slot.quota_threads and self.slot.threads
+        return arguments(cell, cell.framework in self._site.profiled, threads, self.job.repeat)
+
     def run(self, prepared: ReadyImage) -> tuple[str, str | None, float] | None:
         """Run to the end and store the row: (status, reason, wall seconds). None when it was stopped, or its GPU was lost.
 
@@ -190,8 +194,6 @@ class Attempt:
         site, job = self._site, self.job
         recorder = Recorder(self._observe)
         self._began = self._heard = time.monotonic()
-        threads = self.slot.quota_threads and self.slot.threads
-        words = arguments(job.cell, job.cell.framework in site.profiled, threads, job.repeat)
         with _starting():
             self._cache = cache = cell_cache.folder_of(site.engine.name, job.cell.image, prepared.digest)
             self._room = cell_cache.Room.of(cache)
@@ -199,7 +201,7 @@ class Attempt:
             # A CPU cell compiles nothing there.
             cached = jit_cache.size(cache) if self.slot.device_kind == "cuda" else None
             slot = replace(self.slot, seconds=self._most_seconds())
-            running = site.engine.start(prepared, words, slot, site.run.run_id, site.data, cache)
+            running = site.engine.start(prepared, self._arguments(), slot, site.run.run_id, site.data, cache)
         # The limits are the cell's: an engine that froze meanwhile takes none of its time.
         self._heard = time.monotonic()
         self._stood_still = self._heard - self._began
