@@ -84,7 +84,7 @@ def _to_loss(shown: Sequence[Finding]) -> Iterator[Answer]:
         of, question = answer.standing, "Which is faster to the loss?"
         if of is None or not (of.same or of.open or of.slower):
             yield Answer(
-                question, "No order can be told", "not compared", f"{answer.title}. {answer.detail}", group.anchor
+                question, "The order is unknown", "not compared", f"{answer.title}. {answer.detail}", group.anchor
             )
             continue
         names = list(dict.fromkeys(framework_name(entry.cell.framework) for entry in of.level))

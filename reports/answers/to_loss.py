@@ -201,7 +201,7 @@ def _headline(rows: Sequence[LossTimes], of: Standing | None) -> str:
     able = [row for row in rows if row.entry]
     others = len(rows) > len(able)
     if of is None:
-        return "No order can be told"
+        return "The order is unknown"
     if len(able) == 1:
         return f"{able[0].cell.label} is the only one that can be timed"
     return standings.headline(of) + (f", of the {len(able)} of which every seed reached it" if others else "")

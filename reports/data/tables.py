@@ -283,7 +283,7 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
         "modes": row.get("mode"),
         "preset": row.get("preset"),
         "engine": row.get("engine") or manifest["engine"],
-        # Where each repeat has a seed of its own, the first one of the run.
+        # The first seed of the run, if each repeat has its own.
         "seed": manifest["seed"] if asked is not None else row.get("seed"),
         "repeats": manifest["repeats"],
         "to-loss": asked,

@@ -139,7 +139,7 @@ def test_a_seed_that_does_not_get_there_is_counted_and_its_cell_is_not_ranked(tm
 def test_too_few_seeds_that_get_there_have_no_median(tmp_path: Path) -> None:
     answer = answer_of(made_run(tmp_path / "run", {TORCH: [(1.0, EARLY), (1.0, NEVER), (1.0, NEVER)]}))
     assert answer.rows[0].median.value is None
-    assert answer.headline == "No order can be told"
+    assert answer.headline == "The order is unknown"
 
 
 def test_a_failed_repeat_is_no_seed_that_got_there(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_failed_repeat_is_no_seed_that_got_there(tmp_path: Path) -> None:
 
 def test_a_level_below_which_training_begins_is_not_timed(tmp_path: Path) -> None:
     answer = answer_of(made_run(tmp_path / "run", {TORCH: six(1.0, AT_ONCE), JAX: six(1.0, AT_ONCE)}))
-    assert answer.headline == "No order can be told"
+    assert answer.headline == "The order is unknown"
     assert answer.rows[0].note == "the first evaluation was below the level: state a lower one; 6 below at once"
 
 
@@ -164,7 +164,7 @@ def test_a_level_that_only_the_last_evaluation_is_below_says_so(tmp_path: Path) 
 
 def test_repeats_of_one_seed_say_nothing_of_seeds(tmp_path: Path) -> None:
     answer = answer_of(made_run(tmp_path / "run", {TORCH: six(1.0), JAX: six(2.0)}, seeds=False))
-    assert answer.headline == "No order can be told"
+    assert answer.headline == "The order is unknown"
     assert {row.note for row in answer.rows} == {"one seed; an interval needs 6 seeds"}
 
 
@@ -172,7 +172,7 @@ def test_cells_that_were_evaluated_at_other_steps_are_not_compared(tmp_path: Pat
     folder = made_run(tmp_path / "run", {TORCH: six(1.0), JAX: six(2.0)})
     stored.change(folder, "metrics", lambda row: row | {"step": row["step"] + (row["repeat"] == 2 and row["step"] > 8)})
     answer = answer_of(folder)
-    assert answer.headline == "No order can be told"
+    assert answer.headline == "The order is unknown"
     assert {row.why for row in answer.rows} == {"not all repeats were evaluated at the same steps"}
 
 
