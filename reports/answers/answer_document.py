@@ -51,7 +51,7 @@ class LossTimeRecord(NamedCell):
 
     run_id: str
     cell_id: str
-    seeds: int
+    seeds_run: int
     reached: int
     seconds: float | None
     seconds_low: float | None
@@ -127,7 +127,7 @@ _LOSS_FIELDS = {
     for name in (
         *(
             "level",
-            "seeds",
+            "seeds_run",
             "reached",
             "seconds",
             "seconds_low",
@@ -175,7 +175,7 @@ def _loss_time(row: LossTimes) -> LossTimeRecord:
         **export.of_cell(row.cell),
         "run_id": row.cell.run_id,
         "cell_id": row.cell.cell_id,
-        "seeds": len(row.seeds),
+        "seeds_run": len(row.seeds),
         "reached": row.reached,
         "seconds": row.median.value,
         "seconds_low": row.median.low,
