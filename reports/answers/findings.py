@@ -18,6 +18,7 @@ from reports.answers.left import lacks, left
 from reports.answers.losses import disagreements
 from reports.answers.run_history import states
 from reports.answers.standing import Standing, standing
+from reports.answers.to_loss import LossAnswer, loss_answers
 from reports.data.groups import blocks_of, group_of
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.wording import duration, listing, number, percent, plural
@@ -43,12 +44,14 @@ class Finding:
     detail: str
     caveats: tuple[str, ...]
     standing: Standing | None = None  # None where no cell is ranked
+    losses: tuple[LossAnswer, ...] = ()  # one for each level that the user stated
 
 
 def findings(tables: Tables) -> tuple[Finding, ...]:
     """One answer for each group of comparable cells."""
     owners = [workload for workload in tables.ranked for _ in workload.groups]
-    return tuple(_finding(workload, *one) for workload, one in zip(owners, _each_once(tables), strict=True))
+    found = [_finding(workload, *one) for workload, one in zip(owners, _each_once(tables), strict=True)]
+    return tuple(replace(one, losses=loss_answers(one.workload, one.group, tables.to_loss)) for one in found)
 
 
 # -- Each cell once ----------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from reports.answers import left as of_runs
 from reports.answers.findings import Finding
 from reports.answers.left import Left, lacks
 from reports.answers.standing import Standing
+from reports.answers.to_loss import CLOCK, COLUMNS, LossAnswer
 from reports.data.model import MeasuredCell, Ranked, Tables
 from reports.wording import device_name, listing, number, plural, says_nothing
 from runner.text import visible
@@ -55,8 +56,14 @@ def sections(tables: Tables) -> Iterator[Section]:
         heads, rows = _table(finding)
         numbers = ("ms/step", "vs best", f"{finding.workload.items}/s")
         yield Section(tuple(_head(finding)), heads, rows, numbers, (*_under(finding, left), ""))
+        yield from map(_to_loss, finding.losses)
     if bare:
         yield _without_answer(bare)
+    # A figure that is too noisy for an order of step times may stand for a whole training.
+    for finding in bare:
+        if finding.losses:
+            yield Section((_place(finding),))
+            yield from map(_to_loss, finding.losses)
     if waiting := of_runs.named(tables.waiting):
         yield Section(("not yet run:", *(f"  {line}" for line in waiting), ""))
     for line in run_history.history(tables).notes if len(tables.runs) > 1 else ():
@@ -67,6 +74,14 @@ def sections(tables: Tables) -> Iterator[Section]:
         if workload.task == "operators":
             count = sum(len(group.cells) for group in workload.groups)
             yield Section(below=(f"{workload.title}: {plural(count, 'cell')}; the report has the rates",))
+
+
+def _to_loss(answer: LossAnswer) -> Section:
+    """The time to a stated loss, in the cells of the group above."""
+    heads = [column.head for column in COLUMNS]
+    rows = [[column.of(row) for column in COLUMNS] for row in answer.rows]
+    above = visible(f"{answer.title}: {answer.headline}.")
+    return Section((above,), heads, rows, ("median", "vs best"), (visible(answer.detail, 1000), CLOCK, ""))
 
 
 def _without_answer(bare: Sequence[Finding]) -> Section:

@@ -58,7 +58,9 @@ def answers(
     health: Health,
     measured: Sequence[MeasuredCell],
 ) -> tuple[Answer, ...]:
-    """The four answers. `shown` are the findings of the results that the page shows first, and `where` names these.
+    """The four answers, and one more where a loss was stated.
+
+    `shown` are the findings of the results that the page shows first, and `where` names these.
 
     `ladders` are the effects of versions in all groups, `devices` those of devices; `measured` are all cells, begun or not.
     """
@@ -68,11 +70,30 @@ def answers(
     first = _framework(shown, where, measured)
     if any(cell.key.device_kind == "cuda" for cell in cells) or not began:
         of_gpus = (_cuda(cells, began, tuple(ladders)), _gpu(cells, began, tuple(devices)))
-        return (first, *of_gpus, _healthy(health))
+        return (first, *of_gpus, *_to_loss(shown), _healthy(health))
     # A machine without a GPU answers other questions, not the same ones with nothing.
     compared = [(finding.group, finding.standing) for finding in shown if finding.standing]
     compared = [(group, of) for group, of in compared if len({entry.cell.framework for entry in group.ranked}) > 1]
-    return (first, _by_how_much(compared), _turning(compared), _healthy(health))
+    return (first, _by_how_much(compared), _turning(compared), *_to_loss(shown), _healthy(health))
+
+
+def _to_loss(shown: Sequence[Finding]) -> Iterator[Answer]:
+    """Which framework is faster to the loss that the user stated, in the first group that has an answer; nothing without a stated loss."""
+    found = [(finding.group, answer) for finding in shown for answer in finding.losses]
+    for group, answer in found[:1]:
+        of, question = answer.standing, "Which is faster to the loss?"
+        if of is None or not (of.same or of.open or of.slower):
+            yield Answer(
+                question, "The order is unknown", "not compared", f"{answer.title}. {answer.detail}", group.anchor
+            )
+            continue
+        names = list(dict.fromkeys(framework_name(entry.cell.framework) for entry in of.level))
+        confidence: Confidence = "open" if of.open or of.starved else "confirmed" if of.slower else "same"
+        if confidence == "open":
+            words = _few("Open between", names, "", "and")
+        else:
+            words = _few("", names, "is fastest" if len(names) == 1 else "are equally fast", "and")
+        yield Answer(question, words, confidence, f"{answer.title}: {answer.headline}. {answer.detail}", group.anchor)
 
 
 def _by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Answer:

@@ -47,7 +47,8 @@ def time_to(group: Group, workload: MeasuredWorkload) -> TimeTo | None:
     key = group.key
     if key.preset == "quick":
         return None
-    if workload.band and key.preset == "full" and key.data_source == workload.band_data:
+    # A held-out loss is timed to the level that the user states (reports.answers.to_loss).
+    if workload.band and not workload.has_loss and key.preset == "full" and key.data_source == workload.band_data:
         timed = _timed(group, workload.metric, "test", workload.band[0], "where the band of a correct full run begins")
         if timed is not None:
             return timed

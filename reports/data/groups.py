@@ -127,6 +127,7 @@ def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> MeasuredWor
         band_data=str(metric.get("band_data", "")),
         band_needs=str(metric.get("band_needs") or ""),
         chance=spec.get("chance"),
+        unit=str(metric.get("unit", "")),
         task=str(spec.get("task", "")),
         learns=not spec or bool(metric),
         groups=groups,

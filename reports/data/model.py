@@ -12,6 +12,7 @@ from reports.wording import cell_name, percent, step_interval
 from runner.results import clock_settings, statistics
 from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
 from runner.results.rank.ranking import Field, Verdict
+from runner.results.rank.time_to_loss import LOSS_UNIT
 from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
 
@@ -284,9 +285,15 @@ class MeasuredWorkload:
     band_data: str
     band_needs: str  # what else a run needs to be expected in the band; empty: nothing
     chance: float | None
+    unit: str  # of the metric
     task: str  # train | infer | operators
     learns: bool  # whether it trains towards a metric; inference and single operators do not
     groups: tuple[Group, ...]
+
+    @property
+    def has_loss(self) -> bool:
+        """True if the metric of the held-out part is a loss: less is better."""
+        return self.unit == LOSS_UNIT
 
     def outside_band(self, cell: MeasuredCell) -> bool:
         """True if a full run on the band's data ended outside it: no correct run does. A band that needs more judges no run."""
@@ -391,6 +398,8 @@ class Tables:
     profiles: Mapping[tuple[str, str], Profile]
     # The cells that are not yet run, where others are. They are in no group: there is nothing to compare.
     waiting: tuple[MeasuredCell, ...] = ()
+    # The held-out losses to which the training is timed, as the user stated them; empty where none was.
+    to_loss: tuple[float, ...] = ()
 
     @property
     def ranked(self) -> tuple[MeasuredWorkload, ...]:

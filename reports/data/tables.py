@@ -56,16 +56,27 @@ FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "tel
 ANSWER = ("cells", "samples", "parity", "telemetry")
 
 
-def load(folders: Sequence[Path], needed: Collection[str] = FRAMES) -> Tables:
+def load(folders: Sequence[Path], needed: Collection[str] = FRAMES, to_loss: float | None = None) -> Tables:
     """The page's rows of the runs in `folders`. Raises StoreError where one is no readable run.
 
-    `needed` are the tables that are read; what the others hold is missing, as in a run that did not record it.
+    `needed` are the tables that are read; what the others hold is missing, as in a run that did not record it. `to_loss`: the held-out
+    loss to which the training is timed, in the unit of the workload's metric; without it, those that the runs were asked for.
     """
     # A folder that is named twice counts once.
     folders = list(dict.fromkeys(folders))
+    levels = (to_loss,) if to_loss is not None else _stated(manifests_of(folders))
+    needed = {*needed, "metrics"} if levels else needed
     # They are read together: between two reads a run may go on.
     tables = tables_of(folders, [name for name in FRAMES if name in needed])
-    return build(manifests_of(folders), {name: no_rows(name) for name in FRAMES} | tables)
+    built = build(manifests_of(folders), {name: no_rows(name) for name in FRAMES} | tables)
+    return replace(built, to_loss=levels)
+
+
+def _stated(manifests: Iterable[Mapping[str, Any]]) -> tuple[float, ...]:
+    """The levels of the option --to-loss of these runs, the lowest first."""
+    options = (manifest.get("options") for manifest in manifests)
+    levels = {of_run.get("to_loss") for of_run in options if isinstance(of_run, dict)}
+    return tuple(sorted(level for level in levels if level is not None))
 
 
 def load_readable(folders: Sequence[Path], needed: Collection[str] = FRAMES) -> tuple[Tables, tuple[str, ...]]:
@@ -270,6 +281,7 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
     if gpus != "none" and uuids is not None and len(uuids):
         gpus = ",".join(str(uuid) for uuid in uuids)
     several = row.get("devices") if int(row.get("devices") or 1) > 1 else None
+    asked = (manifest.get("options") or {}).get("to_loss")
     options = {
         "gpus": gpus,
         "images": row.get("image"),
@@ -279,8 +291,10 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
         "modes": row.get("mode"),
         "preset": row.get("preset"),
         "engine": row.get("engine") or manifest["engine"],
-        "seed": row.get("seed"),
+        # The first seed of the run, if each repeat has its own.
+        "seed": manifest["seed"] if asked is not None else row.get("seed"),
         "repeats": manifest["repeats"],
+        "to-loss": asked,
         "devices": several,
         "scaling": (row.get("scaling") or None) if several else None,
     }

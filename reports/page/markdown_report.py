@@ -9,6 +9,7 @@ from reports.answers.export import Column, escaped
 from reports.answers.findings import Finding, without_answer
 from reports.answers.left import named
 from reports.answers.overview import Overview
+from reports.answers.to_loss import CLOCK, COLUMNS, LossAnswer
 from reports.data.model import Group, MeasuredCell, Tables
 from reports.wording import between_ratios, duration, number, percent, plural
 from runner.results.parity import PROOF
@@ -71,7 +72,14 @@ def answer(finding: Finding) -> list[str]:
     )
     caveats = "\n".join(f"- {escaped(words, 1000)}" for words in finding.caveats)
     said = f"**{escaped(finding.headline)}.** {escaped(finding.detail, 1000)}"
-    return [f"### {', '.join(map(escaped, place))}", said, ranked, beside, caveats]
+    losses = [part for of in finding.losses for part in _to_loss(of)]
+    return [f"### {', '.join(map(escaped, place))}", said, ranked, beside, caveats, *losses]
+
+
+def _to_loss(answer: LossAnswer) -> list[str]:
+    """The parts on the time to a stated loss."""
+    said = f"**{escaped(f'{answer.title}: {answer.headline}')}.** {escaped(answer.detail, 1000)} {CLOCK}"
+    return [said, export.markdown(export.table(COLUMNS, answer.rows))]
 
 
 def _table(group: Group, items: str) -> export.Table:

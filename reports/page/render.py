@@ -23,6 +23,7 @@ from markupsafe import Markup, escape
 from reports import wording
 from reports.answers.health import NOT_JUDGED, Health
 from reports.answers.overview import overview
+from reports.answers.to_loss import CLOCK
 from reports.data import tables
 from reports.data.model import PHASES, Tables
 from reports.page import markdown_report, results, rosetta_stone, signs
@@ -46,11 +47,14 @@ MEASURES = (
 )
 
 
-def render(folders: Sequence[Path], output: Path, health: Health = NOT_JUDGED) -> None:
-    """Write the report on the runs in `folders` to `output`. Raises StoreError where one is no readable run."""
+def render(folders: Sequence[Path], output: Path, health: Health = NOT_JUDGED, to_loss: float | None = None) -> None:
+    """Write the report on the runs in `folders` to `output`. Raises StoreError where one is no readable run.
+
+    `to_loss`: the held-out loss to which the training is timed; without it, those that the runs were asked for.
+    """
     if not folders:
         raise store.StoreError("no run was given; `runner report RUN` takes the folder of one or more runs")
-    data = tables.load(folders)
+    data = tables.load(folders, to_loss=to_loss)
     write(data, output, health)
 
 
@@ -144,6 +148,7 @@ def _engine() -> Environment:
         "framework_name",
     ):
         engine.filters[name] = getattr(wording, name)
+    engine.globals["loss_clock"] = CLOCK
     engine.globals["container_engines"] = CONTAINER_ENGINES
     engine.filters["commands"] = _commands
     engine.filters["brief"] = lambda value: visible(str(value), 80)

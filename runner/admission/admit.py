@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from runner import known_messages
@@ -54,6 +54,7 @@ def admit(parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], 
         cell,
         (status, kind, reason),
         **_whence(parcel),
+        seed=cell.seed_of(parcel.repeat),
         given_uuids=list(parcel.uuids),
         jit_cache_grew_bytes=parcel.jit_cache_grew_bytes,
         log_tail=parcel.log,
@@ -72,7 +73,8 @@ def admit(parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], 
 def _never_ran(parcel: Parcel, cell: Cell) -> Admitted:
     """Of a cell that no process ran of, there is a reason only."""
     kind, reason = parcel.ended_by or ("engine", "it never ran")
-    row = asdict(cell) | _whence(parcel) | {"status": "failed", "error_kind": kind, "reason": reason}
+    outcome = {"status": "failed", "error_kind": kind, "reason": reason}
+    row = cell.row(parcel.repeat) | _whence(parcel) | outcome
     return Admitted("failed", reason, {"cells": [row | {"hint": known_messages.hint(kind, reason)}]})
 
 

@@ -227,7 +227,7 @@ def _unproved(evidence: Evidence) -> Failure | None:
     recorder, cell = evidence.recorder, evidence.cell
     checked = {(row["phase"], row["quantity"]) for row in recorder.rows["parity"]}
     told = {rules.EXCUSES.get(row["what"]) for row in recorder.rows["left_out"]}
-    checked |= {(parity.PROOF, quantity) for quantity in told & _excused(recorder, cell)}
+    checked |= {(parity.PROOF, quantity) for quantity in told & _excused(evidence)}
     if recorder.measured_before_proof not in (None, len(recorder.rows["samples"])):
         return "parity", "it measured more windows after its adapter was checked, so nothing shows what they computed"
     missing = [key for key in parity.due(checked_of(cell), checked) if key not in checked]
@@ -239,13 +239,14 @@ def _unproved(evidence: Evidence) -> Failure | None:
     return "parity", f"it ended without a required check {where}: {parity.name_of(quantity)}{more}"
 
 
-def _excused(recorder: Recorder, cell: Cell) -> set[str]:
+def _excused(evidence: Evidence) -> set[str]:
     """The quantities that the cell need not check, as this host knows: what a cell says of itself excuses nothing."""
-    excused = set()
+    recorder, cell, excused = evidence.recorder, evidence.cell, set()
     if cell.workload in rules.framework_declaration(cell.framework).get("uncounted", ()):
         excused.add("updates")
     if data := recorder.data:
-        stored = rules.stored_losses(cell.workload, cell.batch, cell.seed, data["train_items"], cell.precision)
+        seed = cell.seed_of(evidence.parcel.repeat)
+        stored = rules.stored_losses(cell.workload, cell.batch, seed, data["train_items"], cell.precision)
         if rules.losses_reason(stored, data["source"], cell.devices):
             excused.add("learning")
     return excused

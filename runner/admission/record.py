@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from bench import rules
@@ -215,7 +214,7 @@ class Recorder:
         status, kind, reason = outcome
         checks = self.checks(cell)
         passed = all(check["passed"] for check in checks) if checks else None
-        row = asdict(cell) | self.row | columns
+        row = cell.row() | self.row | columns
         row |= {"status": status, "error_kind": kind, "reason": reason, "parity_passed": passed}
         return {"cells": [row], **self.rows, "parity": checks}
 

@@ -68,6 +68,8 @@ class Workload(_Frozen):
     chance: float | None  # of the metric, for a network that has learned nothing
     metric: Metric | None  # none where nothing is learned
     precisions: tuple[str, ...] = Field(min_length=1)
+    # True: only a plan that names it, or asks for the time to a loss, has it. It trains for longer than a step time needs.
+    on_request: bool = False
     # of a GPU, what the most wasteful framework takes; None: next to nothing
     device_memory_gb: float | None = Field(None, gt=0)
     presets: dict[PresetName, Preset]

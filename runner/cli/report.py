@@ -81,9 +81,9 @@ def write_report_beside(folder: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def print_answer(folders: Sequence[Path]) -> None:
-    """Print which runs these are, and their answer."""
-    tables = _loaded(folders)
+def print_answer(folders: Sequence[Path], to_loss: float | None = None) -> None:
+    """Print which runs these are, and their answer. `to_loss`: the held-out loss to which the training is timed."""
+    tables = _loaded(folders, to_loss)
     for line in _which(tables, folders):
         _print(line, to_stderr=False)
     print()
@@ -105,11 +105,11 @@ def _which(tables: Tables, folders: Sequence[Path]) -> Iterator[str]:
         yield visible(f"{entry.count}{entry.time}: `{entry.command}`", 300)
 
 
-def _loaded(folders: Sequence[Path]) -> Tables:
+def _loaded(folders: Sequence[Path], to_loss: float | None = None) -> Tables:
     # A table needs none of the page's libraries.
     from reports.data.tables import ANSWER, load
 
-    return load(folders, ANSWER)
+    return load(folders, ANSWER, to_loss)
 
 
 def _print_sections(tables: Tables, *, to_stderr: bool) -> None:
@@ -136,6 +136,22 @@ def print_bencher(folders: Sequence[Path]) -> None:
     typer.echo(json.dumps(bencher(load(folders, ANSWER)), indent=1, ensure_ascii=False, allow_nan=False))
 
 
+def _print_stored(folders: Sequence[Path], form: str, to_loss: float | None) -> None:
+    """Print what the runs hold as markdown, json or csv, which need none of the page's libraries."""
+    from reports.answers import answer_document
+    from reports.answers.export import comma_separated
+    from reports.answers.overview import overview
+    from reports.data.tables import load
+    from reports.page.markdown_report import markdown
+
+    if form == "markdown":
+        return typer.echo(markdown(overview(load(folders, to_loss=to_loss))), nl=False)
+    tables = _loaded(folders, to_loss)
+    if form == "json":
+        return print_document(answer_document.document(tables))
+    return typer.echo(comma_separated(answer_document.records(tables)), nl=False)
+
+
 def report(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: the newest.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
@@ -149,6 +165,15 @@ def report(
         ),
     ] = "html",
     text: Annotated[bool, typer.Option("--text", help="The same as --format text.")] = False,
+    to_loss: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1000,
+            help="Time the training until the held-out loss stays below this level (bits a byte). "
+            "Default: that of the run's own --to-loss.",
+        ),
+    ] = None,
     bmf: Annotated[
         bool,
         typer.Option("--bmf", help="Print the step times in the Bencher Metric Format instead, as JSON of its own."),
@@ -161,31 +186,17 @@ def report(
         raise UserError(f"--text and --format {output_format}: give one of them")
     folders = chosen_runs(runs, out)
     if text or output_format == "text":
-        return print_answer(folders)
+        return print_answer(folders, to_loss)
     if bmf:
         return print_bencher(folders)
-    if output_format == "markdown":
-        # Markdown needs none of the page's libraries.
-        from reports.answers.overview import overview
-        from reports.data.tables import load
-        from reports.page.markdown_report import markdown
-
-        return typer.echo(markdown(overview(load(folders))), nl=False)
-    if output_format in ("json", "csv"):
-        from reports.answers import answer_document
-        from reports.answers.export import comma_separated
-        from reports.data.tables import ANSWER, load
-
-        tables = load(folders, ANSWER)
-        if output_format == "json":
-            return print_document(answer_document.document(tables))
-        return typer.echo(comma_separated(answer_document.records(tables)), nl=False)
+    if output_format != "html":
+        return _print_stored(folders, output_format, to_loss)
     # The page's libraries take longer to load than most commands take.
     from reports.page.render import render
     from runner.verify.machine_health import health_of
 
     try:
-        render(folders, output, health_of(folders))
+        render(folders, output, health_of(folders), to_loss)
     except OSError as error:
         raise UserError(
             f"--output {output} cannot be written ({error.strerror}); name a file in a folder of yours"

@@ -85,6 +85,9 @@ def plan(
         named = (framework, wanted.frameworks), (workload, wanted.workloads), (precision, wanted.precisions)
         if any(names and name not in names for name, names in named) or precision not in chosen["precisions"]:
             continue
+        # It trains for longer than a step time needs.
+        if chosen.get("on_request") and workload not in wanted.workloads:
+            continue
         if mode not in rules.framework_declaration(framework)["modes"]:
             continue
         if rules.module_of(workload, chosen) not in rules.adapters_of(framework):

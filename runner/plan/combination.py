@@ -36,14 +36,16 @@ class Cell(Combination):
     lock_sha256: str
     # Of several devices, the batch that stays: weak (of each device) | strong (of all together). Empty: one device.
     scaling: str = ""
+    # "each": every repeat has a seed of its own, the first one `seed`. Empty: all repeats have `seed`.
+    seeds: str = ""
 
     @cached_property
     def id(self) -> str:
         """The first 16 hex digits of the sha256 of its content as canonical JSON.
 
-        An empty `scaling` is left out: cells of one device have the ids that they had before there were others.
+        An empty `scaling` and empty `seeds` are left out: such cells have the ids that they had before there were others.
         """
-        content = {name: value for name, value in asdict(self).items() if value or name != "scaling"}
+        content = {name: value for name, value in asdict(self).items() if value or name not in ("scaling", "seeds")}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -54,6 +56,16 @@ class Cell(Combination):
     def _hash(self) -> int:
         # A plan of many repeats asks for it millions of times. The same in every process: a cell may be sent to another one.
         return hash(int(self.id, 16))
+
+    def seed_of(self, repeat: int) -> int:
+        """The seed of a repeat. Repeats count from 1."""
+        return self.seed + repeat - 1 if self.seeds else self.seed
+
+    def row(self, repeat: int = 1) -> dict[str, Any]:
+        """The columns of a repeat's row in the table `cells` that follow from the plan."""
+        content = asdict(self) | {"seed": self.seed_of(repeat)}
+        del content["seeds"]
+        return content
 
     @property
     def takes(self) -> int:

@@ -21,6 +21,7 @@ from runner.plan.combination import Cell as Cell
 from runner.plan.combination import Combination as Combination
 from runner.plan.combination import Skip as Skip
 from runner.plan.request import BEST, Request
+from runner.results.rank.time_to_loss import LOSS_UNIT
 from runner.text import visible
 
 
@@ -72,7 +73,7 @@ def plan(
             or unfit(image)
             or target.reason
             or (_gpu_reason(image, target.gpu) if target.gpu else None)
-            or _adapter_reason(framework, workload)
+            or _workload_reason(framework, workload, request)
             or _mode_reason(framework, mode, image, (target.kind, precision, workload.name), target.count)
             or _precision_reason(precision, workload, image, target.gpu)
             or rules.tf32_reason(framework.name, framework.no_tf32, precision)
@@ -103,6 +104,7 @@ def plan(
             seed=request.seed,
             lock_sha256=image.lock_sha256,
             scaling=request.scaling if target.count > 1 and workload.task == "train" else "",
+            seeds="" if request.to_loss is None else "each",
         )
         cells.append(cell)
     return Plan(tuple(cells), tuple(skips))
@@ -122,6 +124,8 @@ def _combinations(
                 continue
             for workload in workloads.values():
                 if request.workloads and workload.name not in request.workloads:
+                    continue
+                if workload.on_request and not request.workloads and request.to_loss is None:
                     continue
                 for precision in request.precisions or workload.precisions:
                     for mode in _modes(request, framework):
@@ -265,6 +269,19 @@ def _device_reason(workload: Workload, target: _Target) -> str | None:
     return f"{workload.name} needs {workload.device_memory_gb:g} GB, and {gpu} has {usable / 1e9:.1f} GB{free}"
 
 
+def _loss_reason(workload: Workload, request: Request) -> str | None:
+    """Why the time to a loss is not asked of this workload."""
+    if request.to_loss is None:
+        return None
+    metric, epochs = workload.metric, workload.preset(request.preset).epochs
+    if metric is None or metric.unit != LOSS_UNIT:
+        instead = f"its metric is {metric.name}" if metric else "it has no metric"
+        return f"{workload.name} has no held-out loss to time: {instead}"
+    if epochs is None or epochs < 2:
+        return f"{workload.name} is evaluated only before and after its training at preset {request.preset}"
+    return None
+
+
 def _image_reason(image: Image, machine: Machine, twins: Collection[str], named: Collection[str]) -> str | None:
     """`named` are the names and patterns that --images gives."""
     if image.untested and image.name not in named:
@@ -301,8 +318,10 @@ def _gpu_reason(image: Image, gpu: Gpu) -> str | None:
     return None
 
 
-def _adapter_reason(framework: Framework, workload: Workload) -> str | None:
-    return None if workload.module in framework.modules else f"its framework has no adapter for {workload.name} yet"
+def _workload_reason(framework: Framework, workload: Workload, request: Request) -> str | None:
+    if workload.module not in framework.modules:
+        return f"its framework has no adapter for {workload.name} yet"
+    return _loss_reason(workload, request)
 
 
 def _mode_reason(

@@ -38,6 +38,14 @@ class Request(BaseModel):
     scaling: ScalingName = Field(
         default="weak", description="For cells with several devices: weak keeps the batch of each, strong that of all."
     )
+    to_loss: float | None = Field(
+        default=None,
+        ge=0,
+        le=1000,
+        allow_inf_nan=False,
+        description="Time the training until the held-out loss stays below this level (bits a byte), with a seed for each repeat, at "
+        "workloads that are evaluated after each epoch. It takes 6 repeats where none are given.",
+    )
     each_gpu: bool = Field(
         default=False, description="Run every cell on every GPU, one at a time: finds the weak one among equals."
     )

@@ -68,6 +68,8 @@ class _PlannedCell(_Stored):
     seed: _Seed = 0
     lock_sha256: str = ""
     scaling: str = ""
+    # "each" where every repeat has a seed of its own.
+    seeds: str = ""
     # On a CPU they are processes, one for each of its logical CPUs at most.
     devices: Annotated[int, Field(ge=1, le=100_000)]
     batch: Annotated[int, Field(ge=0, lt=2**31)]
@@ -123,9 +125,10 @@ class _Imported(_Stored):
 
 
 class _Options(_Stored):
-    """The option that decides how a parcel is admitted."""
+    """The options that decide how a parcel is admitted, and what a report answers."""
 
     data: str | None = None
+    to_loss: Annotated[float, Field(ge=0, le=1000)] | None = None
 
 
 class _Manifest(_Stored):

@@ -124,7 +124,7 @@ class AttemptContext:
         return admitted.status, admitted.reason
 
 
-def arguments(cell: Cell, profiled: bool = False, threads: int | None = None) -> list[str]:
+def arguments(cell: Cell, profiled: bool = False, threads: int | None = None, repeat: int = 1) -> list[str]:
     """The arguments of `python -m bench` for a cell. `threads`: None gives it one for each CPU that it may use."""
     values = {
         "--framework": cell.framework,
@@ -133,7 +133,7 @@ def arguments(cell: Cell, profiled: bool = False, threads: int | None = None) ->
         "--mode": cell.mode,
         "--device": cell.device_kind,
         "--devices": str(cell.devices),
-        "--seed": str(cell.seed),
+        "--seed": str(cell.seed_of(repeat)),
     }
     if cell.scaling:
         values["--scaling"] = cell.scaling
@@ -188,6 +188,10 @@ class Attempt:
         self._silent_still = 0.0
         self._lock = threading.Lock()
 
+    def _arguments(self) -> list[str]:
+        cell, threads = self.job.cell, self.slot.quota_threads and self.slot.threads
+        return arguments(cell, cell.framework in self._site.profiled, threads, self.job.repeat)
+
     def run(self, prepared: ReadyImage) -> tuple[str, str | None, float] | None:
         """Run to the end and store the row: (status, reason, wall seconds). None when it was stopped, or its GPU was lost.
 
@@ -196,7 +200,6 @@ class Attempt:
         site, job = self._site, self.job
         recorder = Recorder(self._observe)
         self._began = self._heard = time.monotonic()
-        words = arguments(job.cell, job.cell.framework in site.profiled, self.slot.quota_threads and self.slot.threads)
         with _starting():
             self._cache = cache = cell_cache.folder_of(site.engine.name, job.cell.image, prepared.digest)
             self._room = cell_cache.Room.of(cache)
@@ -204,7 +207,7 @@ class Attempt:
             # A CPU cell compiles nothing there.
             cached = jit_cache.size(cache) if self.slot.device_kind == "cuda" else None
             slot = replace(self.slot, seconds=self._most_seconds())
-            running = site.engine.start(prepared, words, slot, site.run.run_id, site.data, cache)
+            running = site.engine.start(prepared, self._arguments(), slot, site.run.run_id, site.data, cache)
         # The limits are the cell's: an engine that froze meanwhile takes none of its time.
         self._heard = time.monotonic()
         self._stood_still = self._heard - self._began

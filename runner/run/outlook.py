@@ -52,6 +52,7 @@ class PlannedCell(NamedCell):
     device_kind: str
     device_uuid: str
     seed: int
+    seeds: str
     lock_sha256: str
     expected_seconds: float
     guessed: bool
@@ -107,7 +108,7 @@ def print_plan(
         f"{'all of it: ' if held else ''}{many}, {len(prospect.plan.skips)} skipped; "
         f"to fetch or build: {prospect.fetches()}; about {length(prospect.expected_seconds(jobs))} of measuring"
     )
-    if prospect.options.repeats is None and prospect.repeats != REPEATS:
+    if prospect.options.repeats is None and prospect.options.to_loss is None and prospect.repeats != REPEATS:
         usual = f"--repeats {REPEATS}"
         _print(f"{prospect.repeats} repeats, since few cells show little in {REPEATS} ({usual} takes less time)")
     if held is not None:

@@ -17,6 +17,7 @@ from runner.plan.durations import Durations
 from runner.plan.plan import Plan
 from runner.plan.request import BEST
 from runner.results import store
+from runner.results.rank.time_to_loss import FEWEST_SEEDS
 from runner.run import budget, dispatch
 from runner.run.budget import Agenda, Forecast, forecast
 from runner.run.dispatch import Job
@@ -47,6 +48,8 @@ class Prospect:
         Three repeats of few cells show the noise of each too badly, and a warm-up of the machine hides a difference of 5 %
         (docs/statistics.md). A full training lasts too long for more of them.
         """
+        if self.options.to_loss is not None and self.options.repeats is None:
+            return FEWEST_SEEDS
         few = {} if self.options.preset == "full" else REPEATS_OF_FEW
         return self.options.repeats or few.get(len(self.plan.cells), REPEATS)
 

@@ -124,6 +124,7 @@ def test_a_cell_of_one_device_has_the_id_that_it_had_before_there_was_scaling() 
     assert cell.id == "185a41cffb023abb"
     assert replace(cell, devices=2, scaling="weak").id != replace(cell, devices=2, scaling="strong").id
     one_gpu = {"device_kind": "cuda", "device_model": "NVIDIA H200", "device_uuid": "GPU-1"}
+    assert make_cell(image="i", **one_gpu, seeds="each").id != cell.id
     assert make_cell(image="i", **one_gpu, devices=2, scaling="weak").id == "5ad85176429b5827"
 
 

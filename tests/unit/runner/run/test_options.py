@@ -43,7 +43,14 @@ OLDER: dict[str, Any] = {
 
 
 # The options that are newer: without them a run is as it was.
-NEWER: dict[str, Any] = {"build": False, "catalog": None, "images_from": None, "lock_clocks": None, "nodes": None}
+NEWER: dict[str, Any] = {
+    "build": False,
+    "catalog": None,
+    "images_from": None,
+    "lock_clocks": None,
+    "nodes": None,
+    "to_loss": None,
+}
 
 
 def test_a_run_of_the_release_before_can_be_resumed() -> None:

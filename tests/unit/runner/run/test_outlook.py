@@ -64,7 +64,7 @@ def test_the_grid_keeps_every_name_whole_on_a_terminal_and_in_a_pipe(
         why_engine="engine venv: as asked",
         machine=SimpleNamespace(gpus=(), refused=(), notes=()),
         plan=Plan(cells, ()),
-        options=SimpleNamespace(repeats=None, data=None),
+        options=SimpleNamespace(repeats=None, data=None, to_loss=None),
         repeats=3,
         jobs=[Job(cell, repeat) for cell in cells for repeat in (1, 2, 3)],
         durations=SimpleNamespace(seconds=lambda cell: 30.0, guessed=lambda cell: cell == cells[0]),

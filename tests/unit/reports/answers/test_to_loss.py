@@ -1,0 +1,217 @@
+"""The time to a stated loss in every format, of a run whose evaluations were written by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from reports.answers.findings import findings
+from reports.answers.to_loss import LossAnswer
+from reports.data.tables import ANSWER, load
+from runner.cli.main import app
+from runner.results.store import SCHEMA_VERSION, RunStore
+from tests.fixtures import stored, synthetic
+from tests.fixtures.pages import whole
+
+WORKLOAD = "gpt-bytes-to-loss"
+TORCH, TENSORFLOW, JAX = synthetic.IMAGES
+# Losses after 0, 8, 16, 24 and 32 steps. At a level of 5 they stay below it from the 16th, the 24th and the 32nd step on.
+EARLY, LATER, LAST = (8.0, 5.5, 4.9, 4.8, 4.7), (8.0, 4.9, 5.1, 4.9, 4.8), (8.0, 5.5, 5.4, 5.1, 4.9)
+NEVER, AT_ONCE, ROSE = (8.0, 7.0, 6.0, 5.5, 5.2), (4.9, 4.8, 4.7, 4.6, 4.5), (8.0, 4.9, 4.9, 5.1, 5.2)
+# (seconds a step, the losses) of each seed
+Seeds = Sequence[tuple[float, Sequence[float]]]
+
+
+def made_run(
+    folder: Path, images: Mapping[str, Seeds], level: float | None = 5.0, seeds: bool = True, every: int = 8
+) -> Path:
+    """A run of images whose repeats have these evaluations. `seeds`: each repeat has a seed of its own."""
+    plan = {image: synthetic.cell(image, WORKLOAD) for image in images}
+    for entry in plan.values():
+        entry |= {"batch": 4, "seeds": "each" if seeds else ""}
+    RunStore(folder).write_manifest(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": folder.name,
+            "created": "2026-11-20T23:05:12+00:00",
+            "argv": ["runner", "matrix"],
+            "seed": 1,
+            "preset": "quick",
+            "repeats": max(map(len, images.values())),
+            "engine": "docker",
+            "host": synthetic.HOST,
+            "plan": list(plan.values()),
+            "skipped": 0,
+            "skips": [],
+            "bench_sha256": synthetic.digest("bench"),
+            "runner_version": "0.1.0",
+            "options": {"to_loss": level},
+        }
+    )
+    stored.write_repeats(
+        folder,
+        [
+            (plan[image]["id"], repeat, _tables(plan[image], repeat, repeat if seeds else 1, *of_seed, every))
+            for image, of_seeds in images.items()
+            for repeat, of_seed in enumerate(of_seeds, start=1)
+        ],
+    )
+    return folder
+
+
+def _tables(
+    entry: dict[str, Any], repeat: int, seed: int, step: float, losses: Sequence[float], every: int
+) -> dict[str, list[dict[str, Any]]]:
+    samples = synthetic.window_rows(np.random.default_rng(repeat), step, 10, False)
+    row = {name: value for name, value in synthetic.cell_row(entry, step, samples).items() if name != "seeds"}
+    metrics = [
+        {
+            "name": "bits a byte",
+            "split": "test",
+            "step": every * at,
+            "train_seconds": step * every * at,
+            "value": loss,
+        }
+        for at, loss in enumerate(losses)
+    ]
+    parity = synthetic.parity_rows(np.random.default_rng(repeat))
+    return {"cells": [row | {"seed": seed}], "samples": samples, "metrics": metrics, "parity": parity}
+
+
+def answer_of(folder: Path, level: float | None = None) -> LossAnswer:
+    (finding,) = findings(load([folder], ANSWER, level))
+    (answer,) = finding.losses
+    return answer
+
+
+def six(step: float, losses: Sequence[float] = EARLY) -> Seeds:
+    """Six seeds that take 1, 1.002 and 1.004 times as long, each twice. They are not alike in all cells: that would be a coarse clock."""
+    order = (0, 1, 2, 0, 1, 2) if step == 1.0 else (2, 0, 0, 1, 1, 2)
+    return [(step * (1 + 0.002 * slower), losses) for slower in order]
+
+
+def test_each_cell_has_the_median_of_its_seeds_and_the_faster_one_is_named(tmp_path: Path) -> None:
+    answer = answer_of(made_run(tmp_path / "run", {JAX: six(1.5), TORCH: six(1.0)}))
+    assert answer.headline == "PyTorch 2.13.0 is fastest"
+    assert answer.title == "To a held-out loss below 5 bits a byte"
+    torch, jax = answer.rows
+    # 16 steps of 1, 1.002 and 1.004 s, each twice; evaluations are 8 steps apart.
+    assert (torch.median.value, torch.median.low, torch.median.high) == pytest.approx((16.032, 16.0, 16.064))
+    assert torch.resolution == pytest.approx(8.016)
+    assert jax.median.value == pytest.approx(24.048)
+    assert jax.entry
+    assert jax.entry.ratio.value == pytest.approx(1.5)
+    assert jax.entry.verdict == "slower"
+    assert "JAX 0.10.2 takes 1.50 times as long (95 % interval 1.46 to 1.54)" in answer.detail.replace("\u00a0", " ")
+    assert "Evaluations lie 8.02 s to 12.0 s of training apart" in answer.detail.replace("\u00a0", " ")
+
+
+def test_a_loss_that_touches_the_level_and_rises_counts_from_when_it_stays(tmp_path: Path) -> None:
+    answer = answer_of(made_run(tmp_path / "run", {TORCH: six(1.0, LATER)}))
+    assert answer.rows[0].median.value == pytest.approx(24.048)
+
+
+def test_equal_cells_are_equally_fast(tmp_path: Path) -> None:
+    answer = answer_of(made_run(tmp_path / "run", {TORCH: six(1.0), JAX: six(1.001)}))
+    assert answer.headline == "PyTorch 2.13.0 and JAX 0.10.2 are equally fast within 5\u00a0%"
+
+
+def test_a_seed_that_does_not_get_there_is_counted_and_its_cell_is_not_ranked(tmp_path: Path) -> None:
+    some = [*six(0.5)[:3], (0.5, NEVER), (0.5, ROSE)]
+    folder = made_run(tmp_path / "run", {TORCH: six(1.0), JAX: six(1.5), TENSORFLOW: some})
+    answer = answer_of(folder)
+    assert answer.headline == "PyTorch 2.13.0 is fastest, of the 2 of which every seed reached it"
+    last = answer.rows[-1]
+    # The others' training ended after 16 s, which is later than the third of five.
+    assert (last.reached, len(last.seeds), last.median.value) == (3, 5, pytest.approx(8.032))
+    assert last.note == "not every seed reached it; 1 never below; 1 rose again; an interval needs 6 seeds"
+    assert "TensorFlow 2.21.0 with 3 of 5 seeds" in answer.detail
+
+
+def test_too_few_seeds_that_get_there_have_no_median(tmp_path: Path) -> None:
+    answer = answer_of(made_run(tmp_path / "run", {TORCH: [(1.0, EARLY), (1.0, NEVER), (1.0, NEVER)]}))
+    assert answer.rows[0].median.value is None
+    assert answer.headline == "The order is unknown"
+
+
+def test_a_failed_repeat_is_no_seed_that_got_there(tmp_path: Path) -> None:
+    folder = made_run(tmp_path / "run", {TORCH: six(1.0), JAX: six(1.5)})
+    failed = {"status": "failed", "error_kind": "crash", "reason": "it crashed"}
+    stored.change(folder, "cells", lambda row: row | (failed if row["image"] == JAX and row["seed"] == 2 else {}))
+    row = answer_of(folder).rows[-1]
+    assert (row.cell.framework, row.reached, len(row.seeds)) == ("jax", 5, 6)
+    assert row.note.startswith("1 of 6 repeats: crash: it crashed; 1 failed")
+
+
+def test_a_level_below_which_training_begins_is_not_timed(tmp_path: Path) -> None:
+    answer = answer_of(made_run(tmp_path / "run", {TORCH: six(1.0, AT_ONCE), JAX: six(1.0, AT_ONCE)}))
+    assert answer.headline == "The order is unknown"
+    assert answer.rows[0].note == "the first evaluation was below the level: state a lower one; 6 below at once"
+
+
+def test_a_level_that_only_the_last_evaluation_is_below_says_so(tmp_path: Path) -> None:
+    answer = answer_of(made_run(tmp_path / "run", {TORCH: six(1.0, LAST)}))
+    assert answer.rows[0].note == "6 at the last evaluation only"
+
+
+def test_repeats_of_one_seed_say_nothing_of_seeds(tmp_path: Path) -> None:
+    answer = answer_of(made_run(tmp_path / "run", {TORCH: six(1.0), JAX: six(2.0)}, seeds=False))
+    assert answer.headline == "The order is unknown"
+    assert {row.note for row in answer.rows} == {"one seed; an interval needs 6 seeds"}
+
+
+def test_cells_that_were_evaluated_at_other_steps_are_not_compared(tmp_path: Path) -> None:
+    folder = made_run(tmp_path / "run", {TORCH: six(1.0), JAX: six(2.0)})
+    stored.change(folder, "metrics", lambda row: row | {"step": row["step"] + (row["repeat"] == 2 and row["step"] > 8)})
+    answer = answer_of(folder)
+    assert answer.headline == "The order is unknown"
+    assert {row.why for row in answer.rows} == {"not all repeats were evaluated at the same steps"}
+
+
+def printed(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["report", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_without_a_stated_level_no_format_says_a_word_of_it(tmp_path: Path) -> None:
+    folder = made_run(tmp_path / "run", {TORCH: six(1.0), JAX: six(1.5)}, level=None)
+    page = tmp_path / "page.html"
+    printed(str(folder), "-o", str(page))
+    said = [printed(str(folder), "--format", form) for form in ("text", "markdown", "csv")] + [whole(page)]
+    assert not [text for text in said if "held-out loss below" in text or "to the loss" in text or "loss_" in text]
+    document = json.loads(printed(str(folder), "--format", "json"))
+    assert document["answers"][0]["to_loss"] == []
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_every_format_has_the_answer(tmp_path: Path, own: bool) -> None:
+    """The level is that of the run, or that of the report."""
+    folder = made_run(tmp_path / "run", {TORCH: six(1.0), JAX: six(1.5)}, level=5.0 if own else None)
+    more = () if own else ("--to-loss", "5")
+    sentence = "To a held-out loss below 5 bits a byte: PyTorch 2.13.0 is fastest"
+    assert f"{sentence}." in printed(str(folder), "--text", *more)
+    assert f"**{sentence}.**" in printed(str(folder), "--format", "markdown", *more)
+    page = tmp_path / "page.html"
+    printed(str(folder), "-o", str(page), *more)
+    assert "Which is faster to the loss?" in page.read_text()
+    assert "1: 16" in whole(page)
+    (group,) = json.loads(printed(str(folder), "--format", "json", *more))["answers"]
+    (loss,) = group["to_loss"]
+    assert (loss["level"], loss["metric"], loss["headline"]) == (5.0, "bits a byte", "PyTorch 2.13.0 is fastest")
+    assert [cell["reached"] for cell in loss["cells"]] == [6, 6]
+    assert [time["seed"] for time in loss["cells"][0]["times"]] == [1, 2, 3, 4, 5, 6]
+    rows = list(csv.DictReader(io.StringIO(printed(str(folder), "--format", "csv", *more))))
+    timed = [row for row in rows if row["loss_level"]]
+    assert [(row["framework"], row["loss_reached"], row["loss_verdict"]) for row in timed] == [
+        ("torch", "6", ""),
+        ("jax", "6", "slower"),
+    ]
