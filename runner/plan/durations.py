@@ -13,10 +13,10 @@ from runner.catalog.workloads import Workload
 from runner.plan.plan import Cell
 from runner.results import store
 
-# Seconds of a cell beside its measured windows (start, import, parity, warm-up, evaluation) on two CPU cores, and of the whole run of
-# preset full.
+# Seconds of a cell beside its measured windows (start, import, parity, warm-up, evaluation) on two CPU cores, and of a training of fixed
+# length by preset.
 _OVERHEAD_SECONDS = 20.0
-_FULL_SECONDS = 1800.0
+_TRAINING_SECONDS = {"quick": 60.0, "standard": 600.0, "full": 1800.0}
 
 # Seconds to fetch and install an image, before any has been: a fixed part, and a part for each byte of wheels. Fifteen CPU images
 # took 14 to 83 s on two busy cores that had the wheels near; 0.9 GB took 83 s.
@@ -122,7 +122,7 @@ class Durations:
         if cell.id in self.stored:
             return self.stored[cell.id][0]
         seconds = self.workloads[cell.workload].preset(cell.preset).seconds
-        return _OVERHEAD_SECONDS + (seconds if seconds is not None else _FULL_SECONDS)
+        return _OVERHEAD_SECONDS + (seconds if seconds is not None else _TRAINING_SECONDS[cell.preset])
 
 
 def _guessed_preparing(cost: int) -> float:
