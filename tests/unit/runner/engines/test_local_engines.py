@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -208,12 +209,14 @@ def test_a_process_without_environment_is_ended_with_its_cell_that_killed_its_ke
     tmp_path: Path, leave: str
 ) -> None:
     """It lies in the cell's folder, or holds its pipes."""
+    # A test run that was killed may have left such a process.
+    seconds = str(10**8 + secrets.randbelow(10**8))
     script = f"""
 import os, signal, time
 if not os.fork():
     os.setsid()
     {leave}
-    os.execve("/bin/sleep", ["sleep", "987654"], {{}})
+    os.execve("/bin/sleep", ["sleep", "{seconds}"], {{}})
 time.sleep(0.5)
 os.kill(os.getppid(), signal.SIGKILL)
 """
@@ -222,7 +225,7 @@ os.kill(os.getppid(), signal.SIGKILL)
     output(running)
     assert running.wait().left is None
     lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not [line for line in lines if b"987654" in line and line.startswith(b"sleep")]
+    assert not [line for line in lines if seconds.encode() in line and line.startswith(b"sleep")]
 
 
 def test_orphans_that_end_while_the_cell_runs_do_not_pile_up(tmp_path: Path) -> None:
