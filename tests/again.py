@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,11 +19,14 @@ from pathlib import Path
 MOST = 5
 # pytest's own list. It knows no public way to read it from outside.
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
+# pytest-xdist adds the group's name to a test's. A parameter may hold an @, and stands in brackets.
+_GROUP = re.compile(r"@[^\[\]@]+$")
 
 
 def last_failed() -> list[str]:
     """The tests, and the files that could not be collected, that failed when they last ran."""
-    return list(json.loads(LAST_FAILED.read_text())) if LAST_FAILED.is_file() else []
+    failed = json.loads(LAST_FAILED.read_text()) if LAST_FAILED.is_file() else []
+    return [_GROUP.sub("", test) for test in failed]
 
 
 def again(markers: str, failed: Sequence[str]) -> int:

@@ -63,6 +63,7 @@ class Packages(Frozen):
     python: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+", max_length=60)]
     path: Annotated[str, Field(max_length=4096)]
     installed: Annotated[tuple[Text, ...], Field(max_length=20_000)]
+    machine: Text = ""  # its architecture; older kits do not say it
 
 
 class KitFacts(Frozen):

@@ -17,7 +17,9 @@ import pytest
 
 def test_right(): pass
 
-def test_busy():
+@pytest.mark.xdist_group("some-group")
+@pytest.mark.parametrize("word", ["a@b"])
+def test_busy(word):
     seen = pathlib.Path("seen")
     first = not seen.exists()
     seen.touch()
@@ -43,10 +45,15 @@ def test_few_failures_are_run_again_and_named(
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_toy.py").write_text(TESTS.format(wrong=wrong))
-    assert subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, capture_output=True).returncode == 1
+    assert (
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-n", "1", "--dist", "loadgroup"], cwd=tmp_path, capture_output=True
+        ).returncode
+        == 1
+    )
     again = [sys.executable, "-m", "tests.again", "not slow"]
     ended = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == status, ended.stdout + ended.stderr
     assert says in ended.stdout
     named = [line for line in ended.stdout.splitlines() if line.startswith("unsteady: ")]
-    assert named == ["unsteady: failed, and passes a second time: test_toy.py::test_busy"] * unsteady
+    assert named == ["unsteady: failed, and passes a second time: test_toy.py::test_busy[a@b]"] * unsteady

@@ -19,11 +19,12 @@ RECORDED = Path(__file__).parents[2] / "recorded"
 
 # It stands where a user's Python with PyTorch would.
 INTERPRETER = """#!{python}
-import json, os, re, sys, time
+import json, os, platform, re, sys, time
 words = sys.argv[1:]
 assert os.environ["PYTHONDONTWRITEBYTECODE"] == "1", "the interpreter writes into its own folders"
 if words[0] == "-c":
-    print(json.dumps({{"python": "3.11.7", "path": sys.argv[0], "installed": ["torch==2.13.0"]}}))
+    there = {{"python": "3.11.7", "path": sys.argv[0], "installed": ["torch==2.13.0"], "machine": platform.machine()}}
+    print(json.dumps(there))
 elif words[1] == "bench.cuda" and "ASKS_CUDA" in os.environ:
     os.execv("{python}", ["{python}", *words])
 elif words[1] == "bench.cuda":
