@@ -121,23 +121,23 @@ def records(tables: Tables) -> list[Mapping[str, Any]]:
     ]
 
 
-# Fields of CSV -> those of LossTimeRecord.
+# Those fields of LossTimeRecord, and the level, that are a number or a word: CSV has them as `loss_seeds_run` and so on.
 _LOSS_FIELDS = {
     f"loss_{name}": name
-    for name in (
-        *(
-            "level",
-            "seeds_run",
-            "reached",
-            "seconds",
-            "seconds_low",
-            "seconds_high",
-            "resolution_seconds",
-            "ratio",
-            "ratio_low",
-        ),
-        *("ratio_high", "verdict", "note"),
-    )
+    for name in [
+        "level",
+        "seeds_run",
+        "reached",
+        "seconds",
+        "seconds_low",
+        "seconds_high",
+        "resolution_seconds",
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+        "verdict",
+        "note",
+    ]
 }
 
 
