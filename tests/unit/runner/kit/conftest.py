@@ -19,8 +19,12 @@ RECORDED = Path(__file__).parents[2] / "recorded"
 
 # It stands where a user's Python with PyTorch would.
 INTERPRETER = """#!{python}
-import json, os, platform, re, sys, time
+import fcntl, json, os, platform, re, sys, time
 words = sys.argv[1:]
+if gpu := os.environ.get("CUDA_VISIBLE_DEVICES"):
+    # As on a GPU in the mode "exclusive process", a second process at a time fails.
+    alone = open(sys.argv[0] + "." + gpu, "a")
+    fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
 assert os.environ["PYTHONDONTWRITEBYTECODE"] == "1", "the interpreter writes into its own folders"
 if words[0] == "-c":
     there = {{"python": "3.11.7", "path": sys.argv[0], "installed": ["torch==2.13.0"], "machine": platform.machine()}}

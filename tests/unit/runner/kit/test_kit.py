@@ -36,7 +36,7 @@ from runner.kit.steps import KitStep, Wanted, plan
 from runner.machine import telemetry
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.paths import PROJECT
-from runner.plan.combination import Cell, Skip
+from runner.plan.combination import Skip
 from runner.results import store
 from runner.results.parcel import Parcel, decode
 from runner.results.plausible import work
@@ -405,30 +405,37 @@ def test_a_cell_of_the_kit_is_the_cell_of_a_run_with_the_engine_host() -> None:
     )
 
 
-def _group(cell: Cell) -> str:
+def _group(step: KitStep) -> str:
+    cell, small = step.cell, step.cell.workload in ("cnn-cifar10", "gru-imdb") and step.cell.precision != "amp-fp16"
+    if step.kind == "events":
+        return "events"
+    if small and cell.mode == "default":
+        return "first looks" if step.repeat == 1 else f"repeats at {cell.precision}"
+    if small or (cell.workload, cell.precision) == ("gpt2-124m", "amp-bf16"):
+        return "compile" if cell.mode == "compile" else "graph and transformer"
     if cell.workload.startswith(("densenet", "resnet50-imagenet")):
         return "deep"
-    if cell.workload in ("cnn-cifar10", "gru-imdb", "gpt2-124m") and cell.precision != "amp-fp16":
-        return "modes"
     return "ops" if cell.workload == "ops" else "others"
 
 
 def test_the_newest_facts_come_first_and_everything_is_there() -> None:
     steps, skips = planned(gpu("NVIDIA H200", "9.0"), {"torch": None, "jax": ["cpu", "cuda"]})
-    kinds = [step.kind for step in steps]
     assert len(set(steps)) == len(steps)
-    # A convolutional and a recurrent network and a transformer at what a GPU is bought for, in both frameworks, and all repeats of them.
-    first = [step for step in steps[: 18 + 3 + 36] if step.kind == "cell"]
-    assert kinds[:21] == ["cell"] * 18 + ["events"] * 3
-    assert {(step.cell.framework, step.cell.workload, step.cell.precision, step.repeat) for step in first} == set(
-        itertools.product(
-            ("jax", "torch"), ("cnn-cifar10", "gru-imdb", "gpt2-124m"), ("fp32", "tf32", "amp-bf16"), (1, 2, 3)
-        )
-    )
-    assert [step.cell.precision for step in steps[:18:6]] == ["fp32", "tf32", "amp-bf16"]
-    # Then the faster modes of these, then single operations, and what compiles for minutes at the end.
-    groups = [key for key, _ in itertools.groupby(steps[57:], key=lambda step: _group(step.cell))]
-    assert groups == ["modes", "ops", "others", "deep"]
+    # A convolutional and a recurrent network at what a GPU is bought for, in both frameworks, and all repeats of them.
+    precisions = ("fp32", "amp-bf16", "tf32")
+    looks = [(step.cell.framework, step.cell.workload, step.cell.precision) for step in steps[:12]]
+    assert set(looks) == set(itertools.product(("jax", "torch"), ("cnn-cifar10", "gru-imdb"), precisions))
+    assert [precision for _, _, precision in looks[::4]] == list(precisions)
+    # Then the faster modes of these and a large network, single operations, and what compiles for minutes at the end.
+    groups = [(name, len(list(group))) for name, group in itertools.groupby(steps, key=_group)]
+    assert groups[:7] == [
+        ("first looks", 12),
+        *((f"repeats at {precision}", 8) for precision in precisions),
+        ("events", 2),
+        ("graph and transformer", 27),
+        ("compile", 21),
+    ]
+    assert [name for name, _ in groups[7:]] == ["ops", "others", "deep"]
     assert {step.cell.mode for step in steps if step.cell.framework == "torch"} == {"default", "graph", "compile"}
     assert {step.cell.precision for step in steps if step.cell.workload == "ops"} == {
         "fp64",
@@ -439,7 +446,7 @@ def test_the_newest_facts_come_first_and_everything_is_there() -> None:
         "fp8",
     }
     assert max(step.repeat for step in steps) == 3
-    assert [step.cell.framework for step in steps if step.kind == "events"] == ["torch"] * 3
+    assert [step.cell.framework for step in steps if step.kind == "events"] == ["torch"] * 2
     assert {skip.mode for skip in skips} == {"graph"}
     assert {(skip.workload, skip.precision) for skip in skips} > {("gru-imdb", "amp-fp16"), ("ops", "fp32")}
 
