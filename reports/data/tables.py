@@ -43,10 +43,11 @@ from runner.results.cells import (
     middle,
     stored_cells,
 )
-from runner.results.datasheets import bare_model, known_faults
+from runner.results.datasheets import bare_model
 from runner.results.on_disk import isolation
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
 from runner.results.store import RunStore, StoreError, manifests_of, no_rows, tables_of
+from runner.results.vendors.known_issues import known_issues
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -161,7 +162,9 @@ def _cell(
     metric = specification(stored.key.workload).get("metric") or {}
     held = _parity([checks.get(place, ()) for place in places])
     noted = caveats(stored.framework, stored.key.workload, stored.key.device_kind, stored.mode)
-    faults = known_faults(stored.framework, stored.row.get("cuda_version"), stored.row.get("compute_capability"))
+    versions = {library: stored.row.get(f"{library}_version") for library in ("cuda", "cudnn")}
+    capability = stored.row.get("compute_capability")
+    issues = known_issues(stored.framework, stored.mode, stored.key.precision, versions, capability)
     return MeasuredCell(
         anchor="",
         label=stored.image,
@@ -184,7 +187,7 @@ def _cell(
         costs={**_costs(rows), **curves.waiting([repeat for repeat in repeats if len(repeat.steady_step_seconds)])},
         caveats=(
             *noted,
-            *faults,
+            *issues,
             *_losses_not_compared(stored.key, {row.quantity for row in held}),
             *dict.fromkeys(filter(None, (isolation.caveat(isolation.of_row(row)) for row in rows))),
         ),

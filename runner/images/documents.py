@@ -13,6 +13,7 @@ from runner.catalog.images import CatalogError, Image
 from runner.catalog.workloads import Workload
 from runner.images.recipe import layer_bytes
 from runner.paths import PROJECT
+from runner.results.vendors.known_issues import load_known_issues
 
 WORKLOADS = PROJECT / "docs" / "workloads.md"
 IMAGES = PROJECT / "docs" / "images.md"
@@ -31,6 +32,7 @@ def documents(
         WORKLOADS: {"workloads": _workloads(frameworks, workloads)},
         IMAGES: {
             "images": _images(images, frameworks),
+            "known issues": _known_issues(images),
             "architectures": _architectures(images),
             "gigabytes": _gigabytes(images),
             "shared": _shared(images),
@@ -82,6 +84,29 @@ def _images(images: Sequence[Image], frameworks: Mapping[str, Framework]) -> Ite
             "yes" if framework.parallel else "",
             ", ".join(_named(image, image.name) for image in own if image.accelerator == "cpu"),
             ", ".join(_named(image, _version(image)) for image in own if image.accelerator == "cuda"),
+        ]
+
+
+def _known_issues(images: Iterable[Image]) -> Iterable[list[str]]:
+    """A row for each published fault, with the images that have it on some GPU that they serve."""
+    yield ["known issue", "GPUs of capability", "touches", "images", "source"]
+    yield ["---"] * 5
+    images = [image for image in images if image.accelerator == "cuda"]
+    for issue in load_known_issues():
+        low, below = issue.capabilities
+        names = [
+            _named(image, image.name)
+            for image in images
+            if issue.is_of({"cuda": image.cuda, "cudnn": image.cudnn})
+            and issue.is_on(str(image.min_compute_capability), str(image.max_compute_capability))
+            and (not issue.cells or {one.framework for one in issue.cells}.intersection(image.frameworks))
+        ]
+        yield [
+            issue.sentence,
+            "all" if "capabilities" not in issue.model_fields_set else f"{low} to below {below}",
+            issue.touches,
+            ", ".join(names) or "none",
+            f"[{issue.title}]({issue.url})",
         ]
 
 

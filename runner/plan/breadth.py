@@ -17,8 +17,8 @@ def tiers(cells: Sequence[Cell], images: Mapping[str, Image], contending: bool =
     `contending`: the modes of a framework are planned to find its fastest, so each of them is as usual as the others.
 
     GPU cells come before CPU cells. Of each kind of device: the newest image of the frameworks that most people use, with the workloads of
-    the Rosetta stone; the same at the other precisions; the same of the other frameworks; the other cells of these images; the cells of
-    older images.
+    the Rosetta stone, at every precision; the same of the other frameworks, at the first precision; the other cells of these images; the
+    cells of older images.
     In a group the frameworks that most people use come first.
     """
     newest = _newest(cells, images)
@@ -31,9 +31,9 @@ def tiers(cells: Sequence[Cell], images: Mapping[str, Image], contending: bool =
         is_usual = all(getattr(cell, name) == value for name, value in usual.items())
         is_first = cell.framework in FIRST_FRAMEWORKS
         if is_newest and is_usual and cell.workload in ROSETTA and (is_first or cell.precision == cells[0].precision):
-            tier = int(cell.precision != cells[0].precision) if is_first else 2
+            tier = 0 if is_first else 1
         else:
-            tier = 3 if is_newest else 4
+            tier = 2 if is_newest else 3
         groups.setdefault((int(cell.device_kind != "cuda"), tier), []).append(cell)
     return [sorted(groups[key], key=_place) for key in sorted(groups)]
 

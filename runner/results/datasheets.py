@@ -1,4 +1,4 @@
-"""The limits of a GPU by its vendor's datasheet, and the published faults of CUDA's releases.
+"""The limits of a GPU by its vendor's datasheet.
 
 peaks.csv: TFLOP/s at boost clock without sparsity, tensor cores where there are some, fp16 with the faster of its two accumulators
 (GeForce halves the rate with fp32's), fp8 with fp32's; GB/s of the memory. `model` is a regular expression for NVML's name without
@@ -50,48 +50,3 @@ def datasheet(model: str, precision: str) -> Datasheet | None:
 def _rows() -> tuple[dict[str, str], ...]:
     with _PATH.open(encoding="utf-8", newline="") as file:
         return tuple(csv.DictReader(file))
-
-
-@dataclass(frozen=True)
-class _Fault:
-    """A published fault of CUDA from release `first` to below `fixed`, on GPUs from a compute capability to below another."""
-
-    first: str
-    fixed: str
-    capabilities: tuple[str, str]
-    # empty: of every framework
-    frameworks: tuple[str, ...]
-    sentence: str
-
-
-_FAULTS = (
-    # jax-ml/jax asks for cuBLAS itself. The locks' cuBLAS and CUDA lie on the same side of both releases, which a test holds.
-    _Fault(
-        *("12.8", "13.2", ("10.0", "12.0"), ()),
-        "cuBLAS of CUDA 12.8 to below 13.2 frees tensor memory twice on this GPU: a product beside another kernel can corrupt data "
-        "(https://github.com/jax-ml/jax/blob/main/jax_plugins/cuda/__init__.py)",
-    ),
-    # The fix came with 12.6.85 of the wheel. A row has no patch release, so all of 12.6, which the locks hold fixed, is left out.
-    _Fault(
-        *("12.0", "12.6", ("0.0", "99.0"), ("jax", "keras_jax")),
-        "ptxas before CUDA 12.6.3, with which XLA compiles, gets edge cases of clamping wrong (https://github.com/jax-ml/jax/pull/25091)",
-    ),
-)
-
-
-def known_faults(framework: str, cuda: str | None, capability: str | None) -> tuple[str, ...]:
-    """A sentence, with its source, for each published fault of this release of CUDA on such a GPU; none where either is not known."""
-    if not cuda or not capability:
-        return ()
-    release, device = _numbers(cuda)[:2], _numbers(capability)
-    return tuple(
-        fault.sentence
-        for fault in _FAULTS
-        if _numbers(fault.first) <= release < _numbers(fault.fixed)
-        and _numbers(fault.capabilities[0]) <= device < _numbers(fault.capabilities[1])
-        and (not fault.frameworks or framework in fault.frameworks)
-    )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version))

@@ -6,7 +6,8 @@ shuffled order. An image is prepared, then measured, then the next is prepared, 
 Where not all fits, a run goes on as long as something does:
 
 1. The first repeats of the first group, which are the frameworks that most people use with the workloads that nearly all of them have.
-2. All repeats of that group, for as many of its workloads as all of them fit. One repeat ranks nothing.
+2. All repeats of that group, for as many of its workloads as all of them fit. One repeat ranks nothing. With several precisions the view is
+   broad first: one workload at all of them, then the next column (a workload at a precision) if a second repeat of all fits as well.
 3. Further repeats of the pairs whose order is open, if they can decide it in the time that is left.
 4. Further cells, and of each of them all repeats: a cell that was measured once beside others that were measured three times answers
    nothing.
@@ -23,7 +24,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from runner.machine.devices import Machine
@@ -63,6 +64,29 @@ class Unsettled(Protocol):
     def outliers(self) -> Sequence[Cell]:
         """The cells of which one repeat lies far from the others."""
         ...
+
+
+@dataclass(frozen=True)
+class NotYetKnown:
+    """Stands in a forecast for what a run will find: nothing open, and the first mode of each framework its fastest.
+
+    Whichever mode it will be, one of them is repeated. Without this a forecast would count the repeats of all.
+    """
+
+    cells: Sequence[Cell]
+
+    def __call__(self) -> Sequence[OpenPair]:
+        return ()
+
+    def fastest(self) -> Sequence[Sequence[Cell]]:
+        """The columns of all these cells, in their order."""
+        columns: dict[tuple[object, ...], list[Cell]] = {}
+        for cell in self.cells:
+            columns.setdefault(_compared(cell), []).append(cell)
+        return list(columns.values())
+
+    def outliers(self) -> Sequence[Cell]:
+        return ()
 
 
 def measuring_seconds(minutes: float) -> float:
@@ -111,10 +135,11 @@ class Agenda:
         if math.isinf(left) or self._all_fit(waiting, unready, left):
             return self._of_all(waiting, unready)
         worth = self._of_fastest_modes(waiting)
-        step = self._in_time(worth, unready, left, done)
+        agenda = self._narrowed(worth, unready, left)
+        step = agenda._in_time(worth, unready, left, done)
         if step is None and len(worth) < len(waiting):
-            step = self._in_time(waiting, unready, left, done)
-        return step if step is None or self._lanes(step.jobs) == 1 else self._filled(step, waiting, unready, done)
+            step = agenda._in_time(waiting, unready, left, done)
+        return step if step is None or self._lanes(step.jobs) == 1 else agenda._filled(step, waiting, unready, done)
 
     def unready(self, ready: Collection[str]) -> set[str]:
         """The images that must still be prepared once these are ready."""
@@ -165,11 +190,42 @@ class Agenda:
         """Without the repeats of a mode that is slower than another one of its framework, as far as is known."""
         if not self.contending or self.unsettled is None:
             return waiting
+        new = {job.cell for job in waiting if job.repeat == 1}
         slower: set[Cell] = set()
         for column in self.unsettled.fastest():
-            fastest: dict[tuple[str, str], Cell] = {}
-            slower |= {cell for cell in column if fastest.setdefault((cell.image, cell.framework), cell) != cell}
+            measured = [cell for cell in column if cell not in new]
+            slower.update(set(measured).difference(_of_each_framework(measured)))
         return [job for job in waiting if job.repeat == 1 or job.cell not in slower]
+
+    @property
+    def _several_precisions(self) -> bool:
+        return len({cell.precision for cell in self.groups[0]}) > 1
+
+    def _narrowed(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> Agenda:
+        """The agenda whose first group has no more columns than two repeats fit of; the others are a group of their own.
+
+        Only where the group has several precisions, of which one workload always has all: who buys a GPU for one precision compares it.
+        """
+        first, *others = self.groups
+        if not self._several_precisions:
+            return self
+        of_cells: dict[Cell, list[Job]] = {}
+        for job in waiting:
+            of_cells.setdefault(job.cell, []).append(job)
+        columns: dict[tuple[object, ...], list[Cell]] = {}
+        for cell in first:
+            columns.setdefault(_compared(cell), []).append(cell)
+        left -= self.preparing((cell.image for cell in first if cell in of_cells), unready)
+        jobs: list[Job] = []
+        chosen: set[Cell] = set()
+        for column in columns.values():
+            more = _two_repeats(column, of_cells)
+            begun = any(of_cells[cell][0].repeat > 1 for cell in column if cell in of_cells)
+            if column[0].workload == first[0].workload or begun or self._fit([*jobs, *more], left):
+                jobs += more
+                chosen.update(column)
+        later = [cell for cell in first if cell not in chosen]
+        return replace(self, groups=[[cell for cell in first if cell in chosen], *([later] if later else []), *others])
 
     def _all_fit(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> bool:
         return bool(waiting) and self._fit(waiting, left - self.preparing((job.cell.image for job in waiting), unready))
@@ -213,10 +269,15 @@ class Agenda:
     def _of_columns(
         self, waiting: Sequence[Job], columns: Mapping[tuple[object, ...], Sequence[Job]], left: float
     ) -> Step | None:
-        """The next repeats of as many columns as all repeats fit of. Beside a column that has all of its own, the others get one repeat."""
+        """The next repeats of as many columns as all repeats fit of. Beside a column that has all of its own, the others get one repeat.
+
+        With several precisions all columns get a second repeat before one gets a third.
+        """
         chosen = self._as_many(columns.values(), left)
-        if not chosen and not all(columns.values()):
-            chosen = self._as_many([next(_by_repeat(jobs), []) for jobs in columns.values()], left)
+        broad = self._several_precisions and len(chosen) < sum(map(len, columns.values()))
+        if broad or (not chosen and not all(columns.values())):
+            lowest = [next(_by_repeat(jobs)) for jobs in columns.values() if jobs]
+            chosen = self._as_many(sorted(lowest, key=lambda jobs: jobs[0].repeat), left)
         jobs: list[Job] = []
         for same in _by_repeat(chosen):
             # On many GPUs one repeat of each cell would leave some without work.
@@ -230,7 +291,8 @@ class Agenda:
         """The next repeat of the two fastest of each column, of as many columns as it fits of. One repeat of each names no leader."""
         pairs: list[list[Job]] = []
         for column in self.unsettled.fastest() if self.unsettled else ():
-            pair = [of_cells[cell][0] for cell in column[:2] if cell in of_cells and cell.image not in unready]
+            fastest = _of_each_framework(column)[:2] if self.contending else column[:2]
+            pair = [of_cells[cell][0] for cell in fastest if cell in of_cells and cell.image not in unready]
             if len(pair) == 2 and pair[0].repeat == pair[1].repeat:
                 pairs.append(pair)
         chosen = self._as_many(pairs, left)
@@ -395,6 +457,22 @@ def _columns(
         if not jobs or (jobs[0].repeat > 1 and cell.image not in unready):
             columns.setdefault(_compared(cell), []).extend(jobs)
     return columns
+
+
+def _of_each_framework(column: Iterable[Cell]) -> list[Cell]:
+    """Of each framework of an image its first cell: the fastest mode where the fastest cell stands first."""
+    first: dict[tuple[str, str], Cell] = {}
+    for cell in column:
+        first.setdefault((cell.image, cell.framework), cell)
+    return list(first.values())
+
+
+def _two_repeats(column: Sequence[Cell], of_cells: Mapping[Cell, Sequence[Job]]) -> list[Job]:
+    """The jobs until each cell of a column has a repeat, and one mode of each framework has two."""
+    waiting = [cell for cell in column if cell in of_cells]
+    first = [of_cells[cell][0] for cell in waiting if of_cells[cell][0].repeat == 1]
+    second = [job for cell in _of_each_framework(waiting) for job in of_cells[cell] if job.repeat == 2]
+    return first + second
 
 
 def _by_repeat(jobs: Iterable[Job]) -> Iterator[list[Job]]:

@@ -20,8 +20,8 @@ from runner.json_document import print_document
 from runner.machine.devices import Refused
 from runner.paths import PROJECT
 from runner.plan.plan import Cell, Skip
-from runner.results.datasheets import known_faults
 from runner.results.on_disk.roles import NamedCell
+from runner.results.vendors.known_issues import known_issues
 from runner.run import budget, progress
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job, Span
@@ -125,23 +125,24 @@ def print_plan(
         _print(f"not used: {refused.reason}")
     for line in (
         *prospect.machine.notes,
-        *faults(prospect),
+        *issues(prospect),
         *likely_precisions(prospect.plan.skips),
         *reasons(prospect.plan.skips),
     ):
         _print(line)
 
 
-def faults(prospect: Prospect) -> list[str]:
-    """A line for each published fault of the CUDA in images that would run on these GPUs."""
+def issues(prospect: Prospect) -> list[str]:
+    """A line for each published fault of the CUDA and cuDNN in images that would run on these GPUs."""
     capabilities = {gpu.model: gpu.compute_capability for gpu in prospect.machine.gpus}
     images: dict[str, dict[str, None]] = {}
     for cell in prospect.plan.cells:
         if cell.device_kind == "cuda":
-            cuda = prospect.images[cell.image].cuda
-            for sentence in known_faults(cell.framework, cuda, capabilities.get(cell.device_model)):
+            image, capability = prospect.images[cell.image], capabilities.get(cell.device_model)
+            versions = {"cuda": image.cuda, "cudnn": image.cudnn}
+            for sentence in known_issues(cell.framework, cell.mode, cell.precision, versions, capability):
                 images.setdefault(sentence, {})[cell.image] = None
-    return [f"known fault: {_listed(list(names))}: {sentence}" for sentence, names in images.items()]
+    return [f"known issue: {_listed(list(names))}: {sentence}" for sentence, names in images.items()]
 
 
 def data_sets(prospect: Prospect) -> dict[str, str | None]:
@@ -171,7 +172,7 @@ def _document(prospect: Prospect, jobs: Sequence[Job], minutes: float | None, he
         "why_engine": prospect.why_engine,
         "cells": [_planned(cell, prospect) for cell in prospect.plan.cells],
         "refused_gpus": tuple(prospect.machine.refused),
-        "remarks": (*prospect.machine.notes, *faults(prospect)),
+        "remarks": (*prospect.machine.notes, *issues(prospect)),
         "data_sets": data_sets(prospect),
         "skipped": tuple(prospect.plan.skips),
         "repeats": prospect.repeats,

@@ -116,7 +116,8 @@ class Prospect:
         parts = {name: self.engine.parts(self.images[name]) for name in dict.fromkeys(cell.image for cell in cells)}
         contending = self.options.modes == BEST
         groups = tiers(cells, self.images, contending)
-        return Agenda(self.machine, self.durations, groups, parts, self.repeats, contending=contending)
+        unsettled = budget.NotYetKnown(cells) if contending and self.options.repeats is None else None
+        return Agenda(self.machine, self.durations, groups, parts, self.repeats, unsettled, contending)
 
     def facts(self) -> dict[str, Any]:
         """Facts for run.json beside those of every run."""

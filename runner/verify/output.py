@@ -13,7 +13,7 @@ from reports.answers.export import escaped, in_a_comment
 from reports.wording import says_nothing, step_interval, too_wide, wide_ratio
 from runner.results import parity
 from runner.results.cells import MOST_NAMES
-from runner.results.datasheets import known_faults
+from runner.results.vendors.known_issues import known_issues
 from runner.terminal import folded, print_table
 from runner.text import number, plural, visible
 from runner.verify.causes import per_cent
@@ -235,8 +235,9 @@ def _beside(finding: CellFinding) -> Iterator[str]:
         share = per_cent(finding.kernel_share)
         yield f"  host-bound: kernels ran in {share} of a step's time; the CPU, Python and the feed decide the rest"
     facts = finding.facts
-    for fault in known_faults(facts.framework, facts.cuda_version, facts.compute_capability):
-        yield f"  known fault: {fault}"
+    versions = {"cuda": facts.cuda_version, "cudnn": facts.cudnn_version}
+    for issue in known_issues(facts.framework, facts.mode, facts.precision, versions, facts.compute_capability):
+        yield f"  known issue: {issue}"
     for cause in finding.causes:
         yield visible(f"  {cause.name}: {cause.evidence}")
         yield visible(f"    fix: {cause.fix}")
