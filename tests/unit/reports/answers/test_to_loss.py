@@ -142,6 +142,16 @@ def test_too_few_seeds_that_get_there_have_no_median(tmp_path: Path) -> None:
     assert answer.headline == "The order is unknown"
 
 
+@pytest.mark.parametrize(
+    ("step", "note"),
+    [(1.5, "slower; by less than one evaluation"), (2.1, "slower")],
+    ids=["may have been first", "was later for certain"],
+)
+def test_a_row_that_is_slower_by_less_than_one_evaluation_says_so(tmp_path: Path, step: float, note: str) -> None:
+    """Of a step 2.1 times as long the loss was still above the level after 16.8 s, when the first one's 16 s had passed."""
+    assert answer_of(made_run(tmp_path / "run", {TORCH: six(1.0), JAX: six(step)})).rows[1].note == note
+
+
 def test_a_failed_repeat_is_no_seed_that_got_there(tmp_path: Path) -> None:
     folder = made_run(tmp_path / "run", {TORCH: six(1.0), JAX: six(1.5)})
     failed = {"status": "failed", "error_kind": "crash", "reason": "it crashed"}
