@@ -67,9 +67,9 @@ class LossTimes:
 
     @property
     def interval(self) -> str:
-        """The 95 % interval of the median; an end that is not known is left open."""
+        """The 95 % interval of the median; an end that is not known is left open. Every time is more than 0: that is no interval."""
         low, high = self.median.low, self.median.high
-        if low is None:
+        if not low:
             return ""
         return f"more than {duration(low)}" if high is None else f"{duration(low)} to {duration(high)}"
 

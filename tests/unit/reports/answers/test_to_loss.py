@@ -164,6 +164,7 @@ def test_a_failed_repeat_is_no_seed_that_got_there(tmp_path: Path) -> None:
 def test_a_level_below_which_training_begins_is_not_timed(tmp_path: Path) -> None:
     answer = answer_of(made_run(tmp_path / "run", {TORCH: six(1.0, AT_ONCE), JAX: six(1.0, AT_ONCE)}))
     assert answer.headline == "The order is unknown"
+    assert answer.rows[0].interval == ""
     assert answer.rows[0].note == "the first evaluation was below the level: state a lower one; 6 below at once"
 
 
@@ -200,6 +201,13 @@ def test_without_a_stated_level_no_format_says_a_word_of_it(tmp_path: Path) -> N
     assert not [text for text in said if "held-out loss below" in text or "to the loss" in text or "loss_" in text]
     document = json.loads(printed(str(folder), "--format", "json"))
     assert document["answers"][0]["to_loss"] == []
+
+
+def test_a_level_that_no_stored_loss_can_answer_is_an_error(tmp_path: Path) -> None:
+    synthetic.make_run(tmp_path / "run")
+    result = CliRunner().invoke(app, ["report", str(tmp_path / "run"), "--text", "--to-loss", "5"])
+    assert result.exit_code == 2
+    assert "--to-loss 5: these runs have no workload with a held-out loss" in result.output
 
 
 @pytest.mark.parametrize("own", [True, False])
