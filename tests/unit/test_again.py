@@ -82,6 +82,7 @@ def test_right(): pass
 """
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_gets_no_second_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """xdist may run its test once more, and pytest forgets that it failed. The Makefile looks again at what ends with 1."""
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
