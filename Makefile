@@ -46,10 +46,10 @@ gpu-kit: .venv/host.stamp  ## make build/gpu-kit: it measures a GPU machine with
 # A file's tests share fixtures, so one process runs them (loadfile). The slow ones are in few files: tests/conftest.py groups and orders them
 # (loadgroup). Only the files that have such a test are read for the second part.
 define pytest
+rm -f .pytest_cache/v/cache/lastfailed; \
 $(BIN)/python -m pytest $(2) -m $(1) || { code=$$?; [ $$code = 5 ] || { [ $$code = 1 ] && $(BIN)/python -m tests.again $(1); }; } || status=1
 endef
 define tests
-rm -f .pytest_cache/v/cache/lastfailed; \
 $(call pytest,'$(1) and not alone',--numprocesses auto --maxprocesses 8 --dist $(2) --quiet); \
 $(call pytest,'$(1) and alone',$$(grep -rl 'mark\.alone' tests --include='test_*.py'))
 endef

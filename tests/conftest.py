@@ -19,7 +19,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy  # noqa: F401  # threadpoolctl limits what is loaded
 import pytest
@@ -136,8 +136,22 @@ def lacks_environments(skipped: Iterable[pytest.TestReport | pytest.CollectRepor
     return any(f"left out, because {NO_ENVIRONMENT}" in line for line in left_out(skipped))
 
 
+# True where a worker of pytest-xdist died.
+DIED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Note that a worker died. xdist may run its test once more, and then pytest forgets that it failed."""
+    if error:
+        node.config.stash[DIED] = True
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    # A crash is no test that missed a time limit: this exit status gets no second look (tests/again.py).
+    if DIED in session.config.stash:
+        session.exitstatus = pytest.ExitCode.INTERRUPTED
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     required = os.environ.get("DLBENCH_ENVIRONMENTS") == "required"
     if required and reporter and lacks_environments(reporter.stats.get("skipped", ())):

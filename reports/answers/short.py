@@ -92,7 +92,9 @@ def _to_loss(shown: Sequence[Finding]) -> Iterator[Answer]:
         if confidence == "open":
             words = _few("Open between", names, "", "and")
         else:
-            words = _few("", names, "is fastest" if len(names) == 1 else "are equally fast", "and")
+            compared = sum(row.entry is not None for row in answer.rows)
+            among = f" of the {compared} compared" if compared < len(answer.rows) else ""
+            words = _few("", names, ("is fastest" if len(names) == 1 else "are equally fast") + among, "and")
         yield Answer(question, words, confidence, f"{answer.title}: {answer.headline}. {answer.detail}", group.anchor)
 
 

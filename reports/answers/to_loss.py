@@ -30,13 +30,17 @@ _OTHERWISE = {"below": "below at once", "touched": "rose again", "above": "never
 
 @dataclass(frozen=True)
 class LossTimes:
-    """A cell with the time of each seed. `why`: why it is not compared with others; empty where it is."""
+    """A cell with the time of each seed. `why`: why it is not compared with others; empty where it is.
+
+    `within`: True if it is slower than the first by less than the training between two evaluations.
+    """
 
     cell: MeasuredCell
     seeds: tuple[SeedTime, ...]
     median: MedianTime
     why: str
     entry: Ranked | None = None
+    within: bool = False
 
     @property
     def reached(self) -> int:
@@ -55,6 +59,7 @@ class LossTimes:
         ends = [_OTHERWISE[time.end] for time in self.seeds if not time.reached]
         last = sum(time.reached and time.last for time in self.seeds)
         parts = [standings.note(self.entry) if self.entry else self.why]
+        parts += ["by less than one evaluation"] if self.within else []
         parts += [f"{ends.count(words)} {words}" for words in dict.fromkeys(ends)]
         parts += [f"{last} at the last evaluation only"] if last else []
         few = len(self.seeds) < FEWEST_SEEDS and self.median.value is not None
@@ -62,9 +67,9 @@ class LossTimes:
 
     @property
     def interval(self) -> str:
-        """The 95 % interval of the median; an end that is not known is left open."""
+        """The 95 % interval of the median; an end that is not known is left open. Every time is more than 0: that is no interval."""
         low, high = self.median.low, self.median.high
-        if low is None:
+        if not low:
             return ""
         return f"more than {duration(low)}" if high is None else f"{duration(low)} to {duration(high)}"
 
@@ -111,7 +116,12 @@ def _answer(workload: MeasuredWorkload, group: Group, level: float) -> LossAnswe
         able = []
     field = _field(able, group.key.device_kind)
     entries = _entries(able, field) if able else {}
-    rows = [replace(row, entry=entries.get(row.cell.anchor)) for row in rows]
+    first = next((row for row in able if row.cell.anchor == field.first), None) if able else None
+    rows = [
+        replace(row, entry=entry, within=_within(row, entry, first))
+        for row in rows
+        for entry in [entries.get(row.cell.anchor)]
+    ]
     place = {anchor: at for at, anchor in enumerate(entries)}
     rows.sort(key=lambda row: (place.get(row.cell.anchor, len(place)), row.median.value or math.inf))
     of = standings.standing(replace(group, ranked=tuple(entries.values()), others=(), field=field)) if able else None
@@ -177,6 +187,14 @@ def _in_blocks(row: LossTimes) -> list[InBlock]:
         session = (repeat.row.get("run_id"), row.cell.key.device_model, repeat.reused)
         found.append(InBlock((session, time.seed), math.log(time.seconds), session, repeat.began))
     return found
+
+
+def _within(row: LossTimes, entry: Ranked | None, first: LossTimes | None) -> bool:
+    """True if a slower cell may have got there before the first did, for all that the evaluations before show."""
+    if first is None or entry is None or entry.verdict != "slower":
+        return False
+    earliest = fmean(time.seconds - (time.since or 0.0) for time in row.seeds)
+    return earliest < fmean(time.seconds for time in first.seeds)
 
 
 def _entries(rows: Sequence[LossTimes], field: Field) -> Mapping[str, Ranked]:

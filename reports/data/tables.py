@@ -58,7 +58,7 @@ ANSWER = ("cells", "samples", "parity", "telemetry")
 
 
 def load(folders: Sequence[Path], needed: Collection[str] = FRAMES, to_loss: float | None = None) -> Tables:
-    """The page's rows of the runs in `folders`. Raises StoreError where one is no readable run.
+    """The page's rows of the runs in `folders`. Raises StoreError where one is no readable run, or none has a loss to time.
 
     `needed` are the tables that are read; what the others hold is missing, as in a run that did not record it. `to_loss`: the held-out
     loss to which the training is timed, in the unit of the workload's metric; without it, those that the runs were asked for.
@@ -70,6 +70,9 @@ def load(folders: Sequence[Path], needed: Collection[str] = FRAMES, to_loss: flo
     # They are read together: between two reads a run may go on.
     tables = tables_of(folders, [name for name in FRAMES if name in needed])
     built = build(manifests_of(folders), {name: no_rows(name) for name in FRAMES} | tables)
+    if to_loss is not None and not any(workload.has_loss for workload in built.workloads):
+        fix = f"`runner matrix --to-loss {to_loss:g}` measures one"
+        raise StoreError(f"--to-loss {to_loss:g}: these runs have no workload with a held-out loss; {fix}")
     return replace(built, to_loss=levels)
 
 

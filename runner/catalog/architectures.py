@@ -67,6 +67,8 @@ def why_not(image: Image, machine: str) -> str | None:
     architecture = by_name(machine)
     if architecture is None:
         return f"{image.name} is locked for {' and '.join(ARCHITECTURES)}; the machine is {machine}"
+    if why := image.not_on_machine.get(architecture.name):
+        return why
     if architecture == X86_64:
         return None
     sealed = image.seal_path.read_text(encoding="utf-8") if image.seal_path.is_file() else ""
@@ -80,8 +82,6 @@ def holds_on(image: Image) -> list[str]:
 
 def _why_not(image: Image, architecture: Architecture, sealed: str) -> str | None:
     name = architecture.name
-    if name in image.not_on_machine:
-        return image.not_on_machine[name]
     lines = re.findall(rf"^{name} (\S+) (.+)$", sealed, flags=re.M)
     if not lines:
         return f"its lock was not looked at for {name}; `runner images lock {image.name}` does it"

@@ -15,7 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from runner.catalog.architectures import SEALED_ARCHITECTURES
+from runner.catalog.architectures import ARCHITECTURES, SEALED_ARCHITECTURES
 from runner.catalog.cuda import FIRST_RELEASE, LEAST_CAPABILITY, precision_reason
 from runner.catalog.images import (
     BASES,
@@ -133,6 +133,12 @@ def _names(facts: _Facts) -> Iterator[Problem]:
         yield Problem(
             image.folder, f"its name does not end with {ending!r}, as image.toml says; rename it, or fix image.toml"
         )
+
+
+def _machines(facts: _Facts) -> Iterator[Problem]:
+    """A name that no architecture has would leave the image where it does not run."""
+    for name in facts.image.not_on_machine.keys() - ARCHITECTURES.keys():
+        yield facts.wrong("not_on_machine", f"{name!r} is no architecture; write {' or '.join(ARCHITECTURES)}")
 
 
 def _requirements(facts: _Facts) -> Iterator[Problem]:
@@ -285,5 +291,17 @@ def _jax(facts: _Facts) -> Iterator[Problem]:
 
 
 _RULES: tuple[Callable[[_Facts], Iterator[Problem]], ...] = (
-    *(_names, _requirements, _framework, _no_nvidia, _cuda, _base, _hardware, _capabilities, _companions, _jax),
+    *(
+        _names,
+        _machines,
+        _requirements,
+        _framework,
+        _no_nvidia,
+        _cuda,
+        _base,
+        _hardware,
+        _capabilities,
+        _companions,
+        _jax,
+    ),
 )

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from runner.catalog.architectures import AARCH64, by_name
 from runner.cli.images import Names, chosen
 from runner.cli.shared import BaseImage, note
 from runner.engines.apptainer import sif
@@ -51,6 +52,9 @@ def push(
     images = chosen(names)
     if digest and len(images) != 1:
         raise UserError(f"--digest: it is of one image, and {len(images)} are named")
+    # An index is pushed from x86-64, whose tags have no ending.
+    if index is not None and by_name(index) != AARCH64:
+        raise UserError(f"--index: {index!r} is not another architecture than this image's; write {AARCH64.docker}")
     client = connect()
     here = list_images(client)
     for image in images:
@@ -58,7 +62,13 @@ def push(
         if builder.built(here, image_recipe) is None:
             raise UserError(f"{image.name} is not built, or stale; `runner images build {image.name}` makes it")
         pushed = registries.push(
-            client, image_recipe, registry, note, finish=not unfinished, digest=digest, index=index
+            client,
+            image_recipe,
+            registry,
+            note,
+            finish=not unfinished,
+            digest=digest,
+            index=AARCH64.docker if index else None,
         )
         typer.echo(f"{image.name} {pushed}")
 

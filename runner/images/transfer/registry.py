@@ -155,6 +155,8 @@ def push(
     that end in its name. `index` is such a name: the tags are then of an index of both images.
     """
     repository, ending = f"{registry}/{recipe.image.name}", _ending(client, recipe)
+    if index and ending:
+        raise RegistryError(f"--index: {recipe.image.name} is built for {ending[1:]}; push it, and the index on x86_64")
     for common in (recipe.base_tag, *recipe.nvidia_tags):
         name, _, digits = common.partition("/")[2].partition(":")
         _push(client, common, f"{registry}/{name}", digits + ending, say)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 # The unit of a metric that is a loss: the mean cross-entropy of the held-out part.
@@ -17,7 +18,8 @@ LOSS_UNIT = "bit"
 FEWEST_SEEDS = 6
 
 # reached: from some evaluation on, each is below the level. below: so was the first evaluation, so the time is not known.
-# touched: it was below and rose again. above: it never was below. failed: its repeat did not end well, so nothing is known of it.
+# touched: it was below and rose again. above: it never was below. failed: its repeat did not end well, or it
+# recorded no time, so nothing is known of it.
 End = Literal["reached", "below", "touched", "above", "failed"]
 
 
@@ -41,9 +43,12 @@ class SeedTime:
 
 
 def time_of(seed: int, seconds: Sequence[float], losses: Sequence[float], level: float) -> SeedTime | None:
-    """The time of a seed, from its evaluations in their order; None where there is none. A loss that is not finite is not below."""
+    """The time of a seed, from its evaluations in their order; None where there is none, or no training time passed between two.
+
+    A loss that is not finite is not below.
+    """
     below = [math.isfinite(loss) and loss < level for loss in losses]
-    if not below:
+    if not below or any(later <= earlier for earlier, later in pairwise(seconds)):
         return None
     at = len(below)
     while at and below[at - 1]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from reports.answers.findings import findings
-from reports.answers.to_loss import LossAnswer
+from reports.answers.to_loss import LossAnswer, _field
 from reports.data.tables import ANSWER, load
 from runner.cli.main import app
+from runner.results.rank.time_to_loss import SeedTime
 from runner.results.store import SCHEMA_VERSION, RunStore
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import whole
@@ -129,6 +132,10 @@ def test_a_seed_that_does_not_get_there_is_counted_and_its_cell_is_not_ranked(tm
     folder = made_run(tmp_path / "run", {TORCH: six(1.0), JAX: six(1.5), TENSORFLOW: some})
     answer = answer_of(folder)
     assert answer.headline == "PyTorch 2.13.0 is fastest, of the 2 of which every seed reached it"
+    # The page's first screen claims no more. The third one was faster with half of its seeds.
+    page = tmp_path / "page.html"
+    printed(str(folder), "-o", str(page))
+    assert "PyTorch is fastest of the 2 compared" in page.read_text()
     last = answer.rows[-1]
     # The others' training ended after 16 s, which is later than the third of five.
     assert (last.reached, len(last.seeds), last.median.value) == (3, 5, pytest.approx(8.032))
@@ -140,6 +147,16 @@ def test_too_few_seeds_that_get_there_have_no_median(tmp_path: Path) -> None:
     answer = answer_of(made_run(tmp_path / "run", {TORCH: [(1.0, EARLY), (1.0, NEVER), (1.0, NEVER)]}))
     assert answer.rows[0].median.value is None
     assert answer.headline == "The order is unknown"
+
+
+@pytest.mark.parametrize(
+    ("step", "note"),
+    [(1.5, "slower; by less than one evaluation"), (2.1, "slower")],
+    ids=["may have been first", "was later for certain"],
+)
+def test_a_row_that_is_slower_by_less_than_one_evaluation_says_so(tmp_path: Path, step: float, note: str) -> None:
+    """Of a step 2.1 times as long the loss was still above the level after 16.8 s, when the first one's 16 s had passed."""
+    assert answer_of(made_run(tmp_path / "run", {TORCH: six(1.0), JAX: six(step)})).rows[1].note == note
 
 
 def test_a_failed_repeat_is_no_seed_that_got_there(tmp_path: Path) -> None:
@@ -154,6 +171,7 @@ def test_a_failed_repeat_is_no_seed_that_got_there(tmp_path: Path) -> None:
 def test_a_level_below_which_training_begins_is_not_timed(tmp_path: Path) -> None:
     answer = answer_of(made_run(tmp_path / "run", {TORCH: six(1.0, AT_ONCE), JAX: six(1.0, AT_ONCE)}))
     assert answer.headline == "The order is unknown"
+    assert answer.rows[0].interval == ""
     assert answer.rows[0].note == "the first evaluation was below the level: state a lower one; 6 below at once"
 
 
@@ -176,6 +194,41 @@ def test_cells_that_were_evaluated_at_other_steps_are_not_compared(tmp_path: Pat
     assert {row.why for row in answer.rows} == {"not all repeats were evaluated at the same steps"}
 
 
+def simulated(rng: np.random.Generator, cells: int, own: float, slower: float) -> bool:
+    """True if some cell is called slower than the first. Evaluations are 16 steps apart, and a level is reached after about 40 steps.
+
+    Seeds differ by 15 %, alike in all cells, and by `own` in each cell; repeats by 1 %, and a session moves each cell by 1 %. The last
+    cell's steps take `slower` times as long.
+    """
+    steps = 40 * np.exp(rng.normal(0, 0.15, 6) + rng.normal(0, own, (cells, 6)))
+    a_step = np.exp(rng.normal(0, 0.01, (cells, 6)) + rng.normal(0, 0.01, (cells, 1)))
+    a_step[-1] *= slower
+    rows: list[Any] = []
+    for name, times in enumerate(np.ceil(steps / 16) * 16 * a_step):
+        repeats = [SimpleNamespace(row={"seed": seed}, reused=False, began=math.nan) for seed in range(6)]
+        cell = SimpleNamespace(anchor=name, key=SimpleNamespace(device_model="CPU"), repeats=repeats)
+        rows.append(SimpleNamespace(cell=cell, seeds=[SeedTime(at, "reached", time) for at, time in enumerate(times)]))
+    return any(pair.verdict == "slower" for pair in _field(rows, "cpu").places.values())
+
+
+@pytest.mark.parametrize(
+    ("cells", "own", "slower", "least", "most"),
+    [
+        pytest.param(2, 0.0, 1.0, 0.0, 0.1, id="equal, and they compute the same"),
+        pytest.param(2, 0.2, 1.0, 0.0, 0.1, id="equal, and each learns in its own way"),
+        pytest.param(6, 0.02, 1.0, 0.0, 0.1, id="six that are equal"),
+        pytest.param(2, 0.0, 1.1, 0.95, 1.0, id="10 % slower, and they compute the same"),
+        pytest.param(2, 0.1, 1.1, 0.15, 0.55, id="10 % slower, and each learns in its own way"),
+    ],
+)
+def test_evaluations_that_lie_far_apart_make_no_false_order(
+    cells: int, own: float, slower: float, least: float, most: float
+) -> None:
+    """docs/time-to-loss.md has the shares of more runs."""
+    rng, runs = np.random.default_rng(1), 100
+    assert least <= sum(simulated(rng, cells, own, slower) for _ in range(runs)) / runs <= most
+
+
 def printed(*arguments: str) -> str:
     result = CliRunner().invoke(app, ["report", *arguments])
     assert result.exit_code == 0, result.output
@@ -190,6 +243,13 @@ def test_without_a_stated_level_no_format_says_a_word_of_it(tmp_path: Path) -> N
     assert not [text for text in said if "held-out loss below" in text or "to the loss" in text or "loss_" in text]
     document = json.loads(printed(str(folder), "--format", "json"))
     assert document["answers"][0]["to_loss"] == []
+
+
+def test_a_level_that_no_stored_loss_can_answer_is_an_error(tmp_path: Path) -> None:
+    synthetic.make_run(tmp_path / "run")
+    result = CliRunner().invoke(app, ["report", str(tmp_path / "run"), "--text", "--to-loss", "5"])
+    assert result.exit_code == 2
+    assert "--to-loss 5: these runs have no workload with a held-out loss" in result.output
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -70,6 +70,12 @@ def test_nothing_is_wrong_with_the_copy(folder: Path) -> None:
     assert problems(folder) == []
 
 
+def test_a_machine_that_has_another_name_is_named(folder: Path) -> None:
+    edit(folder / NAME / "image.toml", "\nlocked =", '\nnot_on_machine = { arm64 = "no CUDA" }\nlocked =')
+    toml = folder / NAME / "image.toml"
+    assert problems(folder) == [f"{toml}: not_on_machine: 'arm64' is no architecture; write x86_64 or aarch64"]
+
+
 def test_an_edited_version_is_named(folder: Path) -> None:
     edit(folder / NAME / "requirements.lock", "sympy==1.14.0", "sympy==1.13.3")
     found = problems(folder)

@@ -364,6 +364,15 @@ def test_an_index_is_of_both_images_and_another_architecture_has_tags_of_its_own
     monkeypatch.setattr(registry, "find_image", lambda *_: SimpleNamespace(attrs={"Architecture": "arm64"}))
     assert registry.push(client, wanted, HOST, finish=False) == f"{repository}:{wanted.input_tag}-arm64@{DIGEST}"
     assert all(tag.endswith("-arm64") for tag in pushed)
+    with pytest.raises(registry.RegistryError, match="is built for arm64; push it, and the index on x86_64"):
+        registry.push(client, wanted, HOST, index="arm64")
+
+
+@pytest.mark.parametrize("name", ["amd64", "x86_64", "riscv64", ""])
+def test_an_index_of_no_other_architecture_is_refused_before_anything_is_pushed(name: str) -> None:
+    result = CliRunner().invoke(app, ["images", "push", HOST, "torch-2.13.0-cpu", "--index", name])
+    assert result.exit_code == 2
+    assert f"--index: {name!r} is not another architecture than this image's; write arm64" in result.output
 
 
 def test_of_many_steps_prune_looks_only_at_the_old_ones_that_no_image_needs() -> None:

@@ -34,6 +34,12 @@ def test_without_an_evaluation_there_is_no_time() -> None:
     assert time_of(1, (), (), 2.0) is None
 
 
+@pytest.mark.parametrize("seconds", [(0.0,) * 5, (0.0, 10.0, 10.0, 30.0, 45.0), (0.0, 10.0, 5.0, 30.0, 45.0)])
+def test_a_clock_that_stands_still_or_goes_back_tells_no_time(seconds: tuple[float, ...]) -> None:
+    """An image may print any seconds. A time of 0 has no logarithm, and a ratio to it is none."""
+    assert time_of(1, seconds, (9.0, 1.9, 1.8, 1.7, 1.6), 2.0) is None
+
+
 def reached(*seconds: float) -> list[SeedTime]:
     return [SeedTime(seed, "reached", time, 1.0) for seed, time in enumerate(seconds, start=1)]
 
