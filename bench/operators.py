@@ -156,9 +156,10 @@ class OperatorsCell(RunningCell):
             return [{"x": random.uniform(0.0, 1.0, point.size[0] // 4)} for _ in range(count)]
         operation = ops.OPERATIONS.get(point.operation) or ops.OPTIMIZERS[point.operation]
         # Of attention, many points of the same inputs follow each other, and to draw them takes longer than a point.
-        key = operation.inputs, point.size, count
+        key = operation.inputs, point.size, count, operation.weighted and point.direction
         if self._drawn[0] != key:
-            self._drawn = key, [ops.draw_inputs(operation, point.size, random) for _ in range(count)]
+            drawn = [ops.draw_inputs(operation, point.size, random, point.direction) for _ in range(count)]
+            self._drawn = key, drawn
         return self._drawn[1]
 
     def emit_window(self, point, buffers, index, begin, seconds, runs):
@@ -189,7 +190,7 @@ def check(operators, precision, devices=1):
         return check_sum(operators, precision, devices)
     results, reason = [], ""
     for name, operation in list(ops.OPERATIONS.items()) + list(ops.OPTIMIZERS.items()):
-        for direction in (ops.STEP,) if name in ops.OPTIMIZERS else (ops.FORWARD, ops.GRADIENT):
+        for direction in ops.directions(name):
             try:
                 error, bound = error_of(operators, name, operation, direction, precision)
             except Unsupported as refusal:
@@ -230,7 +231,7 @@ def error_of(operators, name, operation, direction, precision):
         raise Unsupported(NO_ATTENTION % "it")
     size, bound = operation.sizes[0], bound_of(operation, precision)
     random = np.random.RandomState(20210927)
-    p = ops.draw_inputs(operation, size, random)
+    p = ops.draw_inputs(operation, size, random, direction)
     if precision == "fp8":
         p = collections.OrderedDict((key, ops.to_fp8(value)) for key, value in p.items())
     (run,) = operators.runs(name, direction, [p])
@@ -238,17 +239,22 @@ def error_of(operators, name, operation, direction, precision):
     if direction != ops.GRADIENT:
         return parity.relative_error(values[0], operation.compute(p)), bound
     if operation.gradients:
-        return max(map(parity.relative_error, values, operation.gradients(p))), bound
+        return _largest_error(values, operation.gradients(p)), bound
     # A slope is too blunt to tell two types of 8 bits apart.
     if precision == "fp8":
         d = np.ones(operation.result(*size))
-        return max(map(parity.relative_error, values, (d.dot(p["b"].T), p["a"].T.dot(d)))), bound
-    errors = []
+        return _largest_error(values, (d.dot(p["b"].T), p["a"].T.dot(d))), bound
+    errors = [0.0 if len(values) == len(p) else float("inf")]
     for key, value in zip(p, values):
         along, slope = ops.slope(operation, p, key, random)
         scale = np.linalg.norm(value) * np.linalg.norm(along)
         errors.append(abs(float((value * along).sum()) - slope) / scale if value.shape == along.shape else float("inf"))
     return float(max(errors)), bound + ops.SLOPE_ERROR
+
+
+def _largest_error(values, expected):
+    """Of all gradients; inf where one is missing."""
+    return max(map(parity.relative_error, values, expected)) if len(values) == len(expected) else float("inf")
 
 
 def has_larger(points, point):

@@ -153,7 +153,7 @@ def operations(adapter):
 def start(adapter, point):
     """What starts an operation, on inputs drawn for it. Attention is started while it is made ready, to learn its kernel."""
     operation = ops.OPERATIONS.get(point.operation) or ops.OPTIMIZERS[point.operation]
-    inputs = ops.draw_inputs(operation, point.size, np.random.RandomState(1))
+    inputs = ops.draw_inputs(operation, point.size, np.random.RandomState(1), point.direction)
     (run,) = adapter.runs(point.operation, point.direction, [inputs])
     run()
 

@@ -11,6 +11,10 @@ Attention is causal. Its products are counted over the half of the scores that i
 forward, and five for the gradients, one of which forms the scores anew (Dao 2023, "FlashAttention-2"). Each backend is an operation of its
 own. Its sums are held to fp32 at the shorter precisions too: all backends sum so.
 
+The operations of a transformer's rows (bench.workloads.rows) count one operation an element, as an elementwise one does: the memory bounds
+them. Their gradient is that of the sum of the result times d, which is drawn and read as any input. Of a table that ids name rows of, the
+named rows are read.
+
 At fp8 there are the products of matrices alone, as networks are trained with it (Micikevicius et al. 2022, "FP8 formats for deep
 learning"): factors in e4m3, the gradient of the result in e5m2, sums in fp32, results in bf16.
 """
@@ -20,7 +24,7 @@ import collections
 import numpy as np
 
 from bench import arithmetic, reference
-from bench.workloads import attention
+from bench.workloads import attention, rows
 
 ITEMSIZE = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 
@@ -29,9 +33,10 @@ FORWARD, GRADIENT, STEP, COPY, REDUCE = "forward", "gradient", "step", "copy", "
 # One operation. sizes: the ladder, each a tuple of whole numbers; inputs(*size): name -> shape; result(*size): its shape;
 # compute(p): the result in NumPy from name -> array; mop(*size): million operations forward; terms(*size): length of its longest sum;
 # factor: what the gradient multiplies the work by; gradients(p): those by each input in NumPy, where a slope would be too blunt;
-# sums: the largest unit roundoff of its sums, where that is not the precision's own.
-Operation = collections.namedtuple("Operation", "sizes inputs result compute mop terms factor gradients sums")
-Operation.__new__.__defaults__ = (None, None)
+# sums: the largest unit roundoff of its sums, where that is not the precision's own; weighted: True if the gradient is of the sum of the
+# result times an array "d", which is the last of the inputs then.
+Operation = collections.namedtuple("Operation", "sizes inputs result compute mop terms factor gradients sums weighted")
+Operation.__new__.__defaults__ = (None, None, False)
 
 
 def _shapes(*pairs):
@@ -172,6 +177,71 @@ def _lstm(p):
     return h
 
 
+WIDTHS = ((64, 768), (1024, 768), (4096, 768), (2048, 4096), (16384, 4096), (65536, 4096))
+CLASSES = 50304  # GPT-2's tokens, and some more, so that 128 divides their number
+
+
+def _normalisation(compute, gradients, *vectors):
+    """Sizes are (rows, width). The sum of squares errs by sqrt(width / 3) roundings, since all are positive, and stands under a root."""
+    return Operation(
+        sizes=WIDTHS,
+        inputs=lambda rows, width: _shapes(("h", (rows, width)), *((name, (width,)) for name in vectors)),
+        result=lambda rows, width: (rows, width),
+        compute=compute,
+        mop=lambda rows, width: rows * width / 1e6,
+        terms=lambda rows, width: max(rows, width / 12.0),
+        factor=3.0,
+        gradients=gradients,
+        sums=2.0**-24,
+        weighted=True,
+    )
+
+
+def _softmax():
+    return Operation(
+        sizes=WIDTHS,
+        inputs=lambda rows, width: _shapes(("scores", (rows, width))),
+        result=lambda rows, width: (rows, width),
+        compute=rows.softmax,
+        mop=lambda rows, width: rows * width / 1e6,
+        terms=lambda rows, width: width / 3.0,
+        factor=3.0,
+        gradients=rows.softmax_gradients,
+        sums=2.0**-24,
+        weighted=True,
+    )
+
+
+def _cross_entropy():
+    """Sizes are (rows, classes). The loss holds the logarithm of the sum, so the sum's relative error is divided by that."""
+    return Operation(
+        sizes=tuple((count, CLASSES) for count in (8, 64, 512, 4096)),
+        inputs=lambda rows, classes: _shapes(("logits", (rows, classes)), ("ids", (rows,))),
+        result=lambda rows, classes: (),
+        compute=rows.cross_entropy,
+        mop=lambda rows, classes: rows * classes / 1e6,
+        terms=lambda rows, classes: classes / 3.0 / np.log(classes) ** 2,
+        factor=2.0,
+        gradients=rows.cross_entropy_gradients,
+        sums=2.0**-24,
+    )
+
+
+def _embedding():
+    """Sizes are (ids, vocabulary, width). The longest sum is of the id that is drawn most often."""
+    return Operation(
+        sizes=((256, 512, 64), (1024, CLASSES, 768), (16384, CLASSES, 768), (16384, CLASSES, 4096)),
+        inputs=lambda ids, vocabulary, width: _shapes(("table", (vocabulary, width)), ("ids", (ids,))),
+        result=lambda ids, vocabulary, width: (ids, width),
+        compute=rows.embedding,
+        mop=lambda ids, vocabulary, width: ids * width / 1e6,
+        terms=lambda ids, vocabulary, width: ids / np.log(vocabulary),
+        factor=2.0,
+        gradients=rows.embedding_gradients,
+        weighted=True,
+    )
+
+
 # Of all sizes with as many heads as fill a GPU, as FlashAttention's papers have it: the longer, the fewer in a batch.
 TOKENS, WIDTH = 16384, 1024
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -226,6 +296,11 @@ OPERATIONS = collections.OrderedDict(
         ("lstm_cell", _recurrent(4, _lstm)),  # the same, by a person's own cell in a loop
         ("gru", _recurrent(3, _gru)),
         ("gru_cell", _recurrent(3, _gru)),
+        ("layer_norm", _normalisation(rows.layer_norm, rows.layer_norm_gradients, "w", "b")),
+        ("rms_norm", _normalisation(rows.rms_norm, rows.rms_norm_gradients, "w")),
+        ("softmax", _softmax()),
+        ("cross_entropy", _cross_entropy()),
+        ("embedding", _embedding()),
     ]
 )
 
@@ -285,6 +360,14 @@ REDUCE_SIZES = tuple(1 << power for power in (12, 14, 16, 18, 20, 22, 24, 26, 28
 
 PRODUCTS = ("matmul", "matmul_flat", "matmul_thin")
 
+
+def directions(name):
+    """The directions in which an operation or an optimiser is measured. An embedding alone is a copy of rows: only its gradient is."""
+    if name in OPTIMIZERS:
+        return (STEP,)
+    return (GRADIENT,) if name == "embedding" else (FORWARD, GRADIENT)
+
+
 # What a run stands for. size: tuple; mop: million operations; terms: of its longest sum; bytes: the least traffic.
 Point = collections.namedtuple("Point", "operation direction size mop terms bytes")
 
@@ -299,7 +382,7 @@ def points(precision, most_mop, most_bytes=None, most_sizes=None, of_attention=(
     chosen = []
     for name, operation in OPERATIONS.items():
         if name not in ATTENTION and (precision != "fp8" or name in PRODUCTS):
-            for direction in (FORWARD, GRADIENT):
+            for direction in directions(name):
                 chosen += [_point(name, operation, direction, size, precision) for size in operation.sizes]
     if precision != "fp8":
         for name, operation in OPTIMIZERS.items():
@@ -345,8 +428,11 @@ def reductions(devices, most_bytes=None):
 
 
 def _point(name, operation, direction, size, precision):
-    read = sum(_count(shape) for shape in operation.inputs(*size).values())
-    written = _count(operation.result(*size)) + (read if direction == GRADIENT and operation.factor > 1.0 else 0)
+    shapes, written = operation.inputs(*size), _count(operation.result(*size))
+    read = sum(written if key == "table" else _count(shape) for key, shape in shapes.items())
+    if direction == GRADIENT:
+        read += written if operation.weighted else 0
+        written += sum(_count(shape) for key, shape in shapes.items() if key != "ids") if operation.factor > 1.0 else 0
     mop = operation.mop(*size) * (operation.factor if direction == GRADIENT else 1.0)
     traffic = read * ITEMSIZE[precision] + written * ITEMSIZE["bf16" if precision == "fp8" else precision]
     return Point(name, direction, size, mop, operation.terms(*size), traffic)
@@ -356,21 +442,32 @@ def _count(shape):
     return int(np.prod(shape, dtype=np.int64))
 
 
-def draw_inputs(operation, size, random):
-    """name -> float64 array, in the order of operation.inputs.
+def draw_inputs(operation, size, random, direction=FORWARD):
+    """name -> float64 array, of "ids" int64, in the order of operation.inputs; "d" last, where the direction has it.
 
     Weights are scaled so that results stay near 1, whatever the size; divisors keep away from zero. The scores of attention have the
-    deviation 4/3, so that a position attends to some others more than to most.
+    deviation 4/3, so that a position attends to some others more than to most. The squares of a hidden state are near EPSILON, so that
+    the result shows another one. Ids and the probabilities of logits follow Zipf's law, as words do: some come often.
     """
-    arrays = collections.OrderedDict()
-    for name, shape in operation.inputs(*size).items():
+    arrays, shapes = collections.OrderedDict(), operation.inputs(*size)
+    if operation.weighted and direction == GRADIENT:
+        shapes["d"] = operation.result(*size)
+    for name, shape in shapes.items():
         value = random.uniform(-1.0, 1.0, shape)
         if name[0] in "wu" and len(shape) > 1:
             value /= np.sqrt(max(1.0, np.prod(shape[1:]) / 3.0))
         if operation is OPERATIONS.get("div") and name == "b":
             value = 1.25 + 0.75 * value
-        if name == "q":
+        if name in ("q", "scores"):
             value *= 4.0
+        if name == "h":
+            value = 0.01 * (value + 0.25)
+        if name == "d":
+            value += 0.5
+        if name == "logits":
+            value = -np.log(0.5 * (1.0 + value) + 1e-7)
+        if name == "ids":
+            value = np.floor(size[1] ** (0.5 * (1.0 + value)) - 1.0).astype(np.int64)
         arrays[name] = value
     return arrays
 

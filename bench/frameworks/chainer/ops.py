@@ -15,6 +15,7 @@ from bench.errors import Unsupported
 from bench.frameworks.chainer._adam import Adam
 from bench.frameworks.chainer.framework import all_reduced, place, to_device, to_host
 from bench.workloads import ops
+from bench.workloads.rows import EPSILON
 
 DTYPES = {"fp64": np.float64, "fp32": np.float32, "tf32": np.float32, "fp16": np.float16}
 
@@ -68,6 +69,10 @@ def gru_cell(x, w, u, b, c):
     return h
 
 
+def rms_norm(h, w):
+    raise Unsupported("Chainer has no RMS normalisation")
+
+
 FUNCTIONS = {
     "add": F.add,
     "mul": lambda a, b: a * b,
@@ -84,6 +89,11 @@ FUNCTIONS = {
     "lstm_cell": lstm_cell,
     "gru": gru,
     "gru_cell": gru_cell,
+    "layer_norm": functools.partial(F.layer_normalization, eps=EPSILON),
+    "rms_norm": rms_norm,
+    "softmax": F.softmax,
+    "cross_entropy": F.softmax_cross_entropy,
+    "embedding": lambda table, ids: F.embed_id(ids, table),
 }
 
 OPTIMIZERS = {
@@ -108,13 +118,19 @@ class Operators(contract.Operators):
             return [self._all_reduce(buffer["x"][self.setup.rank]) for buffer in buffers]
         if direction == ops.STEP:
             return [self._step(OPTIMIZERS[operation](), p["w"], p["g"]) for p in buffers]
+        if (operation, direction, self.dtype) == ("layer_norm", ops.GRADIENT, np.float16):
+            raise Unsupported(
+                "Chainer divides by the variance in fp16: where that is small the quotient leaves the type's range"
+            )
         inputs = [[chainer.Variable(array) for array in self._arrays(own(operation, p))] for p in buffers]
         function = FUNCTIONS[operation]
         if operation in GATES:
             steps = buffers[0]["x"].shape[1]
             function = functools.partial(positions_first, function, steps)
-        run = gradient if direction == ops.GRADIENT else forward
-        return [run(function, variables) for variables in inputs]
+        if direction == ops.FORWARD:
+            return [forward(function, variables) for variables in inputs]
+        given = [[variables.pop()] if "d" in p else [] for p, variables in zip(buffers, inputs)]
+        return [gradient(function, variables, d) for variables, d in zip(inputs, given)]
 
     def values(self, operation, direction, result):
         """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
@@ -126,7 +142,8 @@ class Operators(contract.Operators):
         return canonical(operation, values) if operation in GATES else values
 
     def _arrays(self, values):
-        return to_device(*[np.ascontiguousarray(value, self.dtype) for value in values])
+        types = [self.dtype if value.dtype.kind == "f" else np.int32 for value in values]
+        return to_device(*map(np.ascontiguousarray, values, types))
 
     def _step(self, optimizer, w, g):
         link = chainer.Link()
@@ -173,14 +190,15 @@ def forward(function, variables):
     return run
 
 
-def gradient(function, variables):
-    d = []
+def gradient(function, variables, d):
+    """d: a list of the result's gradient, or an empty one where that is ones."""
+    wanted = [variable for variable in variables if variable.dtype.kind == "f"]
 
     def run():
         y = function(*variables)
         if not d:
             d.append(chainer.Variable(y.xp.ones_like(y.array)))
-        return chainer.grad([y], variables, grad_outputs=d)
+        return chainer.grad([y], wanted, grad_outputs=d)
 
     return run
 

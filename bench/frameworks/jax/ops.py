@@ -1,9 +1,9 @@
 """Single operations in JAX: every operation is a pure function under jit, its gradients come from jax.vjp, optimisers from Optax.
 
-Idiomatic here: a recurrent layer is a scan. The fused form takes the products with the inputs of all positions before the scan, as one
-product (JAX's own fused kernel, jax.experimental.rnn, is cuDNN's LSTM only). The cell form computes them inside the scan. A gradient run
-also returns the result, and the result's own gradient is an argument: otherwise XLA would remove a product whose result is not read, and
-would simplify a product with constant ones.
+Idiomatic here: normalisations are Flax's, the cross-entropy is Optax's, and a recurrent layer is a scan. The fused form takes the products
+with the inputs of all positions before the scan, as one product (JAX's own fused kernel, jax.experimental.rnn, is cuDNN's LSTM only). The
+cell form computes them inside the scan. A gradient run also returns the result, and the result's own gradient is an argument: otherwise XLA
+would remove a product whose result is not read, and would simplify a product with constant ones.
 """
 
 import functools
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import linen
 from jax import lax, nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -26,6 +27,7 @@ from bench.errors import Unsupported
 from bench.frameworks.jax import _attention
 from bench.frameworks.jax.framework import started
 from bench.workloads import ops
+from bench.workloads.rows import EPSILON
 
 DTYPES = {
     "fp64": "float64",
@@ -97,6 +99,18 @@ def gru_cell(x, w, u, b, c):
     return lax.scan(lambda h, x_t: (gru_step(h, x_t @ w.T + b, h @ u.T + c), None), start, x.swapaxes(0, 1))[0]
 
 
+def layer_norm(h, w, b):
+    return linen.LayerNorm(EPSILON).apply({"params": {"scale": w, "bias": b}}, h)
+
+
+def rms_norm(h, w):
+    return linen.RMSNorm(EPSILON).apply({"params": {"scale": w}}, h)
+
+
+def cross_entropy(logits, ids):
+    return optax.softmax_cross_entropy_with_integer_labels(logits, ids).mean()
+
+
 FUNCTIONS = {
     "add": jnp.add,
     "mul": jnp.multiply,
@@ -113,6 +127,11 @@ FUNCTIONS = {
     "lstm_cell": lstm_cell,
     "gru": gru,
     "gru_cell": gru_cell,
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "softmax": nn.softmax,
+    "cross_entropy": cross_entropy,
+    "embedding": lambda table, ids: jnp.take(table, ids, axis=0),
 }
 
 
@@ -141,7 +160,8 @@ def with_gradients(function):
 
     def run(d, *inputs):
         y, back = jax.vjp(function, *inputs)
-        return (y,) + back(d)
+        # Whole numbers have no gradient.
+        return (y,) + tuple(gradient for gradient in back(d) if gradient.dtype != jax.dtypes.float0)
 
     return run
 
@@ -167,7 +187,7 @@ class Operators(contract.Operators):
             return [self._copy(operation, buffer["x"].astype("float32")) for buffer in buffers]
         if direction == ops.REDUCE:
             return [self._all_reduce(jnp.asarray(buffer["x"], self.dtype)) for buffer in buffers]
-        inputs = [[jnp.asarray(value, self.dtype) for value in p.values()] for p in buffers]
+        inputs = [[self._array(value) for value in p.values()] for p in buffers]
         if direction == ops.STEP:
             return [self._step(OPTIMIZERS[operation], *arrays) for arrays in inputs]
         if self.dtype == "float8_e4m3fn":
@@ -178,11 +198,17 @@ class Operators(contract.Operators):
                 raise Unsupported(
                     "XLA sums a bias's gradient in bfloat16 on a CPU, where 256 + 1 is 256: the sum is wrong"
                 )
-            y = jax.eval_shape(function, *inputs[0])
-            inputs = [[jnp.ones(y.shape, y.dtype)] + arrays for arrays in inputs]
+            if "d" in buffers[0]:
+                inputs = [arrays[-1:] + arrays[:-1] for arrays in inputs]
+            else:
+                y = jax.eval_shape(function, *inputs[0])
+                inputs = [[jnp.ones(y.shape, y.dtype)] + arrays for arrays in inputs]
             function = with_gradients(function)
         function = jax.jit(function)
         return [lambda arrays=arrays: self.wait(function(*arrays)) for arrays in inputs]
+
+    def _array(self, value):
+        return jnp.asarray(value, self.dtype if value.dtype.kind == "f" else "int32")
 
     def values(self, operation, direction, result):
         """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""

@@ -18,14 +18,16 @@ from bench.frameworks.tensorflow import framework, parallel
 from bench.frameworks.tensorflow._keras import SGD, Adam, with_weights
 from bench.frameworks.tensorflow.gru_imdb import swap_gates
 from bench.workloads import ops
+from bench.workloads.rows import EPSILON
 
 DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 # operation -> its spatial dimensions
 IMAGES = {"conv1d": "W", "conv2d": "HW", "conv2d_transposed": "HW"}
 FUSED = ("lstm", "gru")
-# The operations that dl_bench runs in a module (its nn_ versions).
-MODULES = ("dense", "dense_x5", "lstm", "lstm_cell", "gru", "gru_cell")
+# The operations that dl_bench runs in a module (its nn_ versions), and those that a transformer has in its tf.function.
+TURNED = ("dense", "dense_x5", "lstm", "lstm_cell", "gru", "gru_cell")
+MODULES = TURNED + ("layer_norm", "rms_norm", "softmax", "cross_entropy", "embedding")
 
 
 def dense(x, *parameters):
@@ -68,6 +70,25 @@ def gru_cell(x, w, u, b, c):
     return h
 
 
+def layer_norm(h, w, b):
+    return of_keras("layer_normalization")(h, w, b, epsilon=EPSILON)
+
+
+def rms_norm(h, w):
+    return of_keras("rms_normalization")(h, w, epsilon=EPSILON)
+
+
+def of_keras(name):
+    """A function of keras.ops: TensorFlow itself has no such function. Raises Unsupported."""
+    if not hasattr(getattr(keras, "ops", None), name):
+        raise Unsupported("Keras %s has no keras.ops.%s" % (keras.__version__, name))
+    return getattr(keras.ops, name)
+
+
+def cross_entropy(logits, ids):
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits))
+
+
 FUNCTIONS = {
     "add": tf.add,
     "mul": tf.multiply,
@@ -82,6 +103,11 @@ FUNCTIONS = {
     "conv2d_transposed": transposed_convolution,
     "lstm_cell": lstm_cell,
     "gru_cell": gru_cell,
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "softmax": tf.nn.softmax,
+    "cross_entropy": cross_entropy,
+    "embedding": tf.nn.embedding_lookup,
 }
 
 OPTIMIZERS = {
@@ -120,9 +146,12 @@ class Operators(contract.Operators):
             function = self._compiled(operation, function)
             runs = [functools.partial(function, *tensors) for tensors in inputs]
         else:
-            d = tf.ones_like(self._try(functools.partial(function, *inputs[0])))
+            if "d" in buffers[0]:
+                given = [tensors.pop() for tensors in inputs]
+            else:
+                given = [tf.ones_like(self._try(functools.partial(function, *inputs[0])))] * len(inputs)
             function = self._compiled(operation, with_gradients(function))
-            runs = [functools.partial(function, d, *tensors) for tensors in inputs]
+            runs = [functools.partial(function, d, *tensors) for d, tensors in zip(given, inputs)]
         self._try(runs[0])
         return runs
 
@@ -175,7 +204,10 @@ class Operators(contract.Operators):
 
     def _tensors(self, pairs):
         # TensorFlow rounds: NumPy has no bfloat16.
-        return {name: tf.cast(tf.constant(value), self.dtype) for name, value in pairs}
+        return {
+            name: tf.cast(tf.constant(value), self.dtype if value.dtype.kind == "f" else "int32")
+            for name, value in pairs
+        }
 
     def _own(self, operation, p):
         """The inputs in TensorFlow's layouts and order: weights (in, out), images N..C, kernels (..., in, out)."""
@@ -190,7 +222,7 @@ class Operators(contract.Operators):
             w, u, b, c = (swap_gates(p[name]) for name in "wubc")
             return [("x", p["x"]), ("w", w.T), ("u", u.T), ("b", np.stack([b, c]))]
         # Only modules have weights. The factors of a product stay as they are.
-        turned = operation in MODULES
+        turned = operation in TURNED
         return [(name, value.T if turned and name[0] in "wu" else value) for name, value in p.items()]
 
     def _canonical(self, operation, values):
@@ -204,7 +236,7 @@ class Operators(contract.Operators):
         if operation == "gru":
             x, w, u, b = values
             return [x] + [swap_gates(value) for value in (w.T, u.T, b[0], b[1])]
-        return [value.T if operation in MODULES and at > 0 else value for at, value in enumerate(values)]
+        return [value.T if operation in TURNED and at > 0 else value for at, value in enumerate(values)]
 
     def _last(self, x):
         return x if self.channels_first else np.moveaxis(x, 1, -1)
@@ -258,9 +290,11 @@ def with_gradients(function):
     """A function from the output's gradient and the inputs to the output and the gradients of the inputs."""
 
     def run(d, *inputs):
+        wanted = [tensor for tensor in inputs if tensor.dtype.is_floating]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(inputs)
+            tape.watch(wanted)
             y = function(*inputs)
-        return (y,) + tuple(tape.gradient(y, inputs, d))
+        # An embedding's gradient is a list of rows, which an optimiser adds up. As a tensor it is added up, as in the other frameworks.
+        return (y,) + tuple(map(tf.convert_to_tensor, tape.gradient(y, wanted, d)))
 
     return run

@@ -16,6 +16,7 @@ from bench.errors import Unsupported
 from bench.frameworks.tensorflow_v1 import framework
 from bench.frameworks.tensorflow_v1._adam import Adam
 from bench.workloads import ops
+from bench.workloads.rows import EPSILON
 
 DTYPES = {"fp64": tf.float64, "fp32": tf.float32, "tf32": tf.float32, "fp16": tf.float16, "bf16": tf.bfloat16}
 
@@ -107,6 +108,26 @@ def lstm_cell(x, w, u, b, c):
     return h
 
 
+def layer_norm(h, w, b):
+    """TensorFlow 1 has no kernel for it. As in Keras 3, half types are computed in fp32: their squares leave the range of fp16."""
+    h, w, b = (exact(value) for value in (h, w, b))
+    mean, variance = tf.nn.moments(h, [1], keep_dims=True)
+    return tf.nn.batch_normalization(h, mean, variance, b, w, tf.constant(EPSILON, h.dtype))
+
+
+def rms_norm(h, w):
+    h, w = exact(h), exact(w)
+    return h * tf.rsqrt(tf.reduce_mean(tf.square(h), 1, keep_dims=True) + tf.constant(EPSILON, h.dtype)) * w
+
+
+def exact(value):
+    return value if value.dtype == tf.float64 else tf.cast(value, tf.float32)
+
+
+def cross_entropy(logits, ids):
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=ids, logits=logits))
+
+
 FUNCTIONS = {
     "add": tf.add,
     "mul": tf.multiply,
@@ -121,6 +142,11 @@ FUNCTIONS = {
     "conv2d_transposed": conv2d_transposed,
     "lstm_cell": lstm_cell,
     "gru_cell": gru_cell,
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "softmax": tf.nn.softmax,
+    "cross_entropy": cross_entropy,
+    "embedding": tf.nn.embedding_lookup,
 }
 
 # The constants have the type of the parameter. A Python number would become a float32 first.
@@ -152,6 +178,8 @@ class Operators(contract.Operators):
             raise Unsupported("tf.train.AdamOptimizer keeps the powers of its betas in fp32 at every precision")
         if operation in IMAGES and direction == ops.GRADIENT and self.dtype == tf.bfloat16 and not framework.on_gpu():
             raise Unsupported("TensorFlow sums a bias' gradient in bfloat16 on a CPU; 256 + 1 is 256 there")
+        if (operation, direction, self.dtype) == ("softmax", ops.GRADIENT, tf.bfloat16) and not framework.on_gpu():
+            raise Unsupported("TensorFlow sums a softmax's gradient in bfloat16 on a CPU: it errs by 4 %")
         if self.session is not None:
             # Its variables are freed with it.
             self.session.close()
@@ -160,11 +188,12 @@ class Operators(contract.Operators):
             source = tf.placeholder(tf.float64)
             variables, loads = [], []
             for index, p in enumerate(inputs):
-                own = [tf.get_variable("%s_%d" % (name, index), value.shape, self.dtype) for name, value in p.items()]
+                own = [self._variable("%s_%d" % (name, index), value) for name, value in p.items()]
                 variables.append(own)
                 # TensorFlow rounds: NumPy has no bfloat16.
-                loads.append([tf.assign(v, tf.cast(tf.reshape(source, v.shape), self.dtype)).op for v in own])
-            steps, results = zip(*[self._computed(operation, direction, own) for own in variables])
+                loads.append([tf.assign(v, tf.cast(tf.reshape(source, v.shape), v.dtype.base_dtype)).op for v in own])
+            given = "d" in buffers[0]
+            steps, results = zip(*[self._computed(operation, direction, own, given) for own in variables])
             others = tf.variables_initializer([v for v in tf.global_variables() if v not in sum(variables, [])])
             self.read = [[tf.cast(tensor, tf.float64) for tensor in tensors] for tensors in results]
             self.session = framework.session(graph)
@@ -195,17 +224,29 @@ class Operators(contract.Operators):
         call()
         return index
 
-    def _computed(self, operation, direction, variables):
-        """(the operations that a callable runs, the tensors that values() reads)."""
+    def _variable(self, name, value):
+        whole = value.dtype.kind != "f"
+        # The usual initialiser draws no whole numbers.
+        return tf.get_variable(
+            name, value.shape, tf.int32 if whole else self.dtype, tf.zeros_initializer() if whole else None
+        )
+
+    def _computed(self, operation, direction, variables, given):
+        """(the operations that a callable runs, the tensors that values() reads). given: the last variable is the result's gradient."""
         if direction == ops.STEP:
             w, g = variables
             return [OPTIMIZERS[operation](self.dtype).apply_gradients([(tf.identity(g), w)])], [w]
-        inputs = [tf.identity(v) for v in variables]
-        y = self._function(operation)(*inputs)
+        inputs = [tf.identity(v) for v in (variables[:-1] if given else variables)]
+        y = tf.cast(self._function(operation)(*inputs), self.dtype)
         if direction == ops.FORWARD:
             return [y.op], [y]
-        d = tf.get_variable(y.op.name.replace("/", "_") + "_d", y.shape, self.dtype, tf.ones_initializer())
-        outputs = [y] + tf.gradients(y, inputs, d)
+        if given:
+            d = variables[-1]
+        else:
+            d = tf.get_variable(y.op.name.replace("/", "_") + "_d", y.shape, self.dtype, tf.ones_initializer())
+        wanted = [tensor for tensor in inputs if tensor.dtype.is_floating]
+        # An embedding's gradient is a list of rows, which an optimiser adds up. As a tensor it is added up, as in the other frameworks.
+        outputs = [y] + [tf.convert_to_tensor(gradient) for gradient in tf.gradients(y, wanted, d)]
         return [output.op for output in outputs], outputs
 
     def _function(self, operation):

@@ -15,6 +15,7 @@ from bench.errors import Unsupported
 from bench.frameworks.torch import _attention, _fp8
 from bench.frameworks.torch.framework import compiled, torch_device
 from bench.workloads import ops
+from bench.workloads.rows import EPSILON
 
 DTYPES = {
     "fp64": torch.float64,
@@ -67,6 +68,16 @@ def gru_cell(x, w, u, b, c):
     return h
 
 
+def layer_norm(h, w, b):
+    return F.layer_norm(h, w.shape, w, b, EPSILON)
+
+
+def rms_norm(h, w):
+    if not hasattr(F, "rms_norm"):
+        raise Unsupported("PyTorch %s has no rms_norm; PyTorch 2.4 is the first" % torch.__version__)
+    return F.rms_norm(h, w.shape, w, EPSILON)
+
+
 FUNCTIONS = {
     "add": torch.add,
     "mul": torch.mul,
@@ -83,6 +94,11 @@ FUNCTIONS = {
     "lstm_cell": lstm_cell,
     "gru": recurrent(torch.gru),
     "gru_cell": gru_cell,
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "softmax": functools.partial(F.softmax, dim=1),
+    "cross_entropy": F.cross_entropy,
+    "embedding": lambda table, ids: F.embedding(ids, table),
 }
 
 OPTIMIZERS = {
@@ -126,7 +142,8 @@ class Operators(contract.Operators):
         if operation not in ("lstm", "gru"):
             function = compiled(self.setup, function)
         if direction == ops.GRADIENT:
-            return [self._gradient(function, tensors) for tensors in inputs]
+            given = [tensors.pop() if "d" in p else None for p, tensors in zip(buffers, inputs)]
+            return [self._gradient(function, tensors, d) for tensors, d in zip(inputs, given)]
         return [forward(function, tensors) for tensors in inputs]
 
     def values(self, operation, direction, result):
@@ -135,7 +152,10 @@ class Operators(contract.Operators):
 
     def _tensors(self, buffers):
         # Copies at every precision: an optimiser's step writes into its parameter.
-        return [[torch.tensor(value, dtype=self.dtype, device=self.device) for value in p.values()] for p in buffers]
+        return [[self._tensor(value) for value in p.values()] for p in buffers]
+
+    def _tensor(self, value):
+        return torch.tensor(value, dtype=self.dtype if value.dtype.kind == "f" else torch.int64, device=self.device)
 
     def _attention(self, operation, direction, buffers):
         """One set of inputs goes through all backends, one after the other: it is copied to the device once."""
@@ -152,11 +172,12 @@ class Operators(contract.Operators):
         function = compiled(self.setup, function)
         return [run(function, tensors) for tensors in inputs]
 
-    def _gradient(self, function, tensors):
-        for tensor in tensors:
-            tensor.requires_grad_()
-        d = torch.ones_like(function(*tensors).detach())
-        return lambda: torch.autograd.grad(function(*tensors), tensors, d)
+    def _gradient(self, function, tensors, d=None):
+        """d: the result's gradient, where it is not ones."""
+        wanted = [tensor.requires_grad_() for tensor in tensors if tensor.is_floating_point()]
+        if d is None:
+            d = torch.ones_like(function(*tensors).detach())
+        return lambda: torch.autograd.grad(function(*tensors), wanted, d)
 
     def _step(self, make, w, g):
         w.grad = g
