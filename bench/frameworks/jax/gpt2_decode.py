@@ -69,7 +69,7 @@ class Decoding(contract.Decoding):
 
     def prefill(self, prompts):
         shape = 2, len(prompts), CAPACITY, HEADS, WIDTH // HEADS
-        # What an earlier sequence left stays: a step sees no position before it has written it.
+        # The cache of an earlier sequence stays: a step sees no position before it has written it.
         if not self.cache or self.cache[0].shape != shape:
             self.cache = [jnp.zeros(shape, jnp.float32) for _ in range(LAYERS)]
         self.place = jnp.zeros((), jnp.int32)

@@ -66,7 +66,7 @@ class Decoding(contract.Decoding):
         shape = LAYERS, 2, many, HEADS, CAPACITY, WIDTH // HEADS
         if self.cache.shape != shape:
             self.cache = torch.zeros(shape, device=self.device)
-        # What an earlier sequence left stays: a step sees no position before it has written it.
+        # The cache of an earlier sequence stays: a step sees no position before it has written it.
         self.place.fill_(length)
         (x,) = to_device(self.device, prompts)
         self.last = logits_of(self.network, x, self.cache, self.positions[:length], None)
