@@ -57,6 +57,9 @@ def quantities(workload, rounding, variant="", parts=1):
     batches = [(x.astype(np.float64) if x.dtype.kind == "f" else x, y) for x, y in batches]
     if workload.features:  # inference only
         return {("features", "features"): workload.features(p, batches[0][0], rounding)}
+    if workload.decoded:
+        decoded = workload.decoded(p, [x for x, _ in batches], rounding)
+        return collections.OrderedDict((("logits", tensor), logits) for tensor, logits in decoded.items())
     optimizer = workload.optimizer()
     values = collections.OrderedDict()
     if workload.predict:

@@ -1,6 +1,6 @@
 """The interfaces of a framework's code and of a workload's specification: classes to fulfil, with defaults.
 
-An adapter, bench/frameworks/<framework>/<workload>.py, holds one class: Training, Inference or Operators, by the task in the
+An adapter, bench/frameworks/<framework>/<workload>.py, holds one class: Training, Inference, Decoding or Operators, by the task in the
 workload's .json. framework.py, in the same folder, fulfils Framework; a workload's .py fulfils Specification. Both are modules, and
 the bench reads them through these two classes, which have the defaults.
 
@@ -110,6 +110,26 @@ class Inference(_Adapter):
         """The features, as a NumPy array in host memory."""
 
 
+class Decoding(_Adapter):
+    """Task "decode": a network that computes token by token, with a cache of keys and values. Its tokens are NumPy arrays of int32."""
+
+    @abc.abstractmethod
+    def load(self, parameters):
+        """Take canonical name -> float32 array into the model."""
+
+    @abc.abstractmethod
+    def prefill(self, prompts):
+        """Begin new sequences, (N, T) tokens each at once. Returns the greedy token (N,) after each, in host memory."""
+
+    @abc.abstractmethod
+    def step(self, tokens):
+        """Take the next token (N,) of each sequence. Returns the greedy token (N,) after it, in host memory."""
+
+    @abc.abstractmethod
+    def logits(self):
+        """The logits (N, vocabulary) of the last prefill or step, as a float32 NumPy array. They were computed there."""
+
+
 class Operators(_Adapter):
     """Task "operators": the single operations of bench.workloads.ops."""
 
@@ -214,6 +234,9 @@ class Specification(_Module):
 
     # Inference only: features(p, x, rounding), with SHAPE and FEATURES. None: the workload is trained.
     features = None
+
+    # Decoding only: decoded(p, sequences, rounding), tensor -> logits, with tensor_of, draw_sequences and the sizes of gpt2-decode.
+    decoded = None
 
     def adjust_parity(self, parameters, batches):
         """Change the drawn case of the parity check in place, where it would not see enough: (name -> array, [(x, y)] of each step)."""

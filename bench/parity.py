@@ -95,6 +95,8 @@ def check(name, adapter, precision, devices=1):
     """Hold an adapter (built with training=False) on `devices` devices against the stored reference; a list of Result."""
     if isinstance(adapter, contract.Inference):
         return _check_features(name, adapter, precision)
+    if isinstance(adapter, contract.Decoding):
+        return _check_decoding(name, adapter, precision)
     results, gradients = check_network(name, adapter, precision, devices)
     return results + check_steps(name, adapter, precision, devices, gradients)
 
@@ -107,6 +109,23 @@ def _check_features(name, inference, precision):
         result = _nearest_result(stored, precision, "features", "features", features)
         _refuse_float32(stored, precision, result)
     return [result]
+
+
+def _check_decoding(name, decoding, precision):
+    """Hold the logits of the prompts and of every step of the canonical sequences, one sequence after the other."""
+    workload, results = contract.specification(name), []
+    parameters, batches = canonical.parity_case(workload)
+    decoding.load(parameters)
+    with np.load(reference_path(name)) as stored:
+        for number, (x, _) in enumerate(batches, 1):
+            decoding.prefill(x[:, : workload.PARITY_PROMPT])
+            for step in range(workload.PARITY_GENERATED + 1):
+                if step:
+                    decoding.step(x[:, workload.PARITY_PROMPT + step - 1].copy())
+                tensor = workload.tensor_of(number, step)
+                results.append(_nearest_result(stored, precision, "logits", tensor, decoding.logits()))
+        _refuse_float32(stored, precision, results[0])
+    return results
 
 
 def check_network(name, training, precision, devices=1):

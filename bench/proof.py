@@ -68,7 +68,7 @@ def computes(name, adapter, precision, devices=1, gradients=None, evaluations=()
     gradients: of the canonical batch as parity.check_network returns them, for a workload with a weight decay;
     evaluations: the logits of one batch before training and after it, where the cell has evaluated twice.
     """
-    if isinstance(adapter, contract.Inference):
+    if isinstance(adapter, (contract.Inference, contract.Decoding)):
         return parity.check(name, adapter, precision, devices)
     parameters, _ = canonical.parity_case(contract.specification(name), parity.variant_of(adapter, name))
     adapter.load(parameters)

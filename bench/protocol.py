@@ -39,6 +39,7 @@ QUANTITIES = (
     "learning",
     "items",
     "evaluated",
+    "decoded",
     "exact",
     "features",
     "operation",

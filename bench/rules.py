@@ -25,7 +25,7 @@ SCALINGS = ("weak", "strong")
 PROCESSES, MPI, ONE_PROCESS = "processes", "mpi", "one-process"
 
 # A workload's task -> the name of the class that computes it in an adapter (bench.contract).
-TASKS = {"train": "Training", "infer": "Inference", "operators": "Operators"}
+TASKS = {"train": "Training", "infer": "Inference", "decode": "Decoding", "operators": "Operators"}
 
 # "data" of a workload that trains on random numbers in memory. Of every other one it is the name of a module of bench/data.
 RANDOM = ("random-images", "random-tokens")
@@ -40,6 +40,9 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 WAITING_FOR_DATA = "waiting for data"  # the share of a window's time
 SKIPPED_STEPS = "skipped steps"  # by a loss scaler, so far
 _OF_CLASS = "AUC of "
+# Of networks that compute token by token, in seconds: of each prompt, and of all steady steps of a cell.
+FIRST_TOKEN = "time to the first token"
+BETWEEN_TOKENS, BETWEEN_TOKENS_99 = "time between tokens, median", "time between tokens, 99th percentile"
 
 # A cell is host-bound where kernels ran in less than this share of a step's time: a GPU that is twice as fast would save less than a
 # quarter of it, so the figure says more of the host than of the GPU.
@@ -56,6 +59,8 @@ EXCUSES = {COUNT_OF_UPDATES: "updates", LOSSES_COMPARED: "learning"}
 # The quantities of the items that a cell took (bench.items), and the tensors of three.
 TAKEN = ("items", "evaluated")
 LAST_BATCH, IN_BOTH, HELD_OUT = "the last batch", "test items in training", "held-out items"
+# The quantity of the last sequence that was measured token by token (bench.decoding), and one of its tensors.
+DECODED, GREEDY = "decoded", "greedy tokens"
 # The quantity of what is exact in some steps, by the end of a tensor's name (bench.digits, bench.last_steps, bench.parity).
 EXACT = {
     # A number of an embedding's row that no batch named moves, or moves otherwise than Adam's moments say: one is too many.
@@ -184,6 +189,8 @@ def due(workload, preset):
     EXCUSES, in place of the quantity.
     """
     task = workload_declaration(workload)["task"]
+    if task == "decode":
+        return ("parity", "logits"), ("proof", "logits"), ("proof", DECODED)
     if task != "train":
         return (("parity", "features" if task == "infer" else "operation"),)
     before = ("logits", "loss", "gradient")
@@ -207,6 +214,11 @@ def taken(precision):
     bounds = {("items", LAST_BATCH): 0.5, ("items", IN_BOTH): 0.02, ("evaluated", HELD_OUT): 0.5}
     bounds["evaluated", "logits"] = LOGITS_OF_EVALUATION[precision]
     return bounds
+
+
+def decoded(precision):
+    """(DECODED, tensor) -> the largest error, of bench.decoding. Greedy tokens are counted: one that is another is too many."""
+    return {(DECODED, "logits"): LOGITS_OF_EVALUATION[precision], (DECODED, GREEDY): 0.5}
 
 
 def adapters_of(framework, folder=FRAMEWORKS):
@@ -303,7 +315,7 @@ def several_devices_reason(framework, parallel, workload, task, batch, devices):
     """`parallel` is that of framework.json or None; `batch` is that of `canonical_batch`."""
     if devices == 1:
         return None
-    if task == "infer":
+    if task in ("infer", "decode"):
         return "%s is measured on one device: only training and ops use several" % workload
     if parallel is None:
         return "%s uses one device here" % framework

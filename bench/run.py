@@ -4,6 +4,7 @@ import sys
 import traceback
 
 from bench import contract, rules
+from bench.decoding import DecodingCell
 from bench.errors import BenchError
 from bench.inference import InferenceCell
 from bench.operators import OperatorsCell
@@ -11,7 +12,7 @@ from bench.protocol import MAX_STRING
 from bench.training import TrainingCell
 
 # a workload's task -> what measures it
-TASKS = {"train": TrainingCell, "infer": InferenceCell, "operators": OperatorsCell}
+TASKS = {"train": TrainingCell, "infer": InferenceCell, "decode": DecodingCell, "operators": OperatorsCell}
 
 
 def error_kind(error, framework):

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 from reports.answers import export, standing
 from reports.answers.findings import Finding, findings
 from reports.answers.to_loss import LossTimes
+from reports.data.costs import BETWEEN, BETWEEN_99, FIRST_TOKEN, FLOOR, FLOOR_MEASURED
 from reports.data.model import MeasuredCell, Ranked, Tables
 from runner.results.on_disk.roles import NamedCell
 from runner.results.rank.ranking import Verdict
@@ -18,7 +19,10 @@ from runner.results.statistics import ALPHA
 
 
 class StandingRecord(NamedCell):
-    """A cell: seconds a step, and its ratio to the first of its group, which has no verdict. A reason: why it has no ratio."""
+    """A cell: seconds a step, and its ratio to the first of its group, which has no verdict. A reason: why it has no ratio.
+
+    Of a network that computes token by token also its times, and a step's floor by the memory; of others these are null.
+    """
 
     run_id: str
     cell_id: str
@@ -29,6 +33,11 @@ class StandingRecord(NamedCell):
     step_low: float | None
     step_high: float | None
     items_per_second: float | None
+    first_token_seconds: float | None
+    between_tokens_seconds: float | None
+    between_tokens_99_seconds: float | None
+    floor_seconds: float | None
+    floor_measured_seconds: float | None
     ratio: float | None
     ratio_low: float | None
     ratio_high: float | None
@@ -206,6 +215,11 @@ def _cell(cell: MeasuredCell, entry: Ranked | None = None) -> StandingRecord:
         "step_low": step.low if step else None,
         "step_high": step.high if step else None,
         "items_per_second": rate.value if rate else None,
+        "first_token_seconds": cell.costs.get(FIRST_TOKEN),
+        "between_tokens_seconds": cell.costs.get(BETWEEN),
+        "between_tokens_99_seconds": cell.costs.get(BETWEEN_99),
+        "floor_seconds": cell.costs.get(FLOOR),
+        "floor_measured_seconds": cell.costs.get(FLOOR_MEASURED),
         "ratio": ratio.value if ratio else None,
         "ratio_low": ratio.low if ratio else None,
         "ratio_high": ratio.high if ratio else None,

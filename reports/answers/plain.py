@@ -15,6 +15,7 @@ from reports.answers.findings import Finding
 from reports.answers.left import Left, lacks
 from reports.answers.standing import Standing
 from reports.answers.to_loss import CLOCK, COLUMNS, LossAnswer
+from reports.data.costs import Cost
 from reports.data.model import MeasuredCell, Ranked, Tables
 from reports.wording import device_name, listing, number, plural, says_nothing
 from runner.text import visible
@@ -54,7 +55,7 @@ def sections(tables: Tables) -> Iterator[Section]:
         if finding in bare:
             continue
         heads, rows = _table(finding)
-        numbers = ("ms/step", "vs best", f"{finding.workload.items}/s")
+        numbers = ("ms/step", "vs best", f"{finding.workload.items}/s", *map(_head_of, finding.group.token_costs))
         yield Section(tuple(_head(finding)), heads, rows, numbers, (*_under(finding, left), ""))
         yield from map(_to_loss, finding.losses)
     if bare:
@@ -109,7 +110,14 @@ def _table(finding: Finding) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     heads = ("framework", "ms/step", "95 %", f"{finding.workload.items}/s", "vs best", "note")
     rows = [_ranked(entry) for entry in finding.group.ranked]
     rows += [(cell.label, "–", "", "–", "–", _why_not(cell)) for cell in finding.group.others]
-    return heads, rows
+    costs, at = finding.group.token_costs, heads.index("vs best")
+    times = [[cost.written(cell.costs.get(cost.name)) for cost in costs] for cell in finding.group.cells]
+    rows = [(*row[:at], *more, *row[at:]) for row, more in zip(rows, times, strict=True)]
+    return (*heads[:at], *map(_head_of, costs), *heads[at:]), rows
+
+
+def _head_of(cost: Cost) -> str:
+    return f"{cost.head}, {cost.unit}".lower()
 
 
 def _ranked(entry: Ranked) -> tuple[str, ...]:

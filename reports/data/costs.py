@@ -1,4 +1,4 @@
-"""The costs of a cell besides time: memory, energy, heat, and the wait for data. A new cost is one record here."""
+"""The costs of a cell besides its step time: of tokens, memory, energy, heat, and the wait for data. A new cost is one record here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench import rules
-from reports.wording import number, percent, size
+from reports.wording import duration, number, percent, size
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,23 @@ _MODEL = (
     "FLOP utilisation is the network's own arithmetic (attention counted whole) as a share of the datasheet's peak at this precision, "
     "and of the best product of matrices that the same run measured on the device."
 )
+# Of networks that compute token by token: from metrics (reports.data.curves), and computed.
+FIRST_TOKEN, BETWEEN, BETWEEN_99 = "first_token_seconds", "between_tokens_seconds", "between_tokens_99_seconds"
+FLOOR, FLOOR_MEASURED = "floor_seconds", "floor_measured_seconds"
+_TOKENS = (
+    "The first token comes after the whole prompt. Each token comes to the host, and the time between two is a step's. The memory's "
+    "floor is the time in which a step's parameters and cache are read: by the datasheet, and at the best rate that the same run measured "
+    "on the device."
+)
+OF_TOKENS = (
+    Cost(FIRST_TOKEN, "First token", "median", duration, _TOKENS),
+    Cost(BETWEEN, "Between tokens", "median", duration),
+    Cost(BETWEEN_99, "Between tokens", "99th percentile", duration),
+    Cost(FLOOR, "Memory's floor", "by the datasheet", duration),
+    Cost(FLOOR_MEASURED, "Memory's floor", "at the best rate", duration),
+)
 COSTS = (
+    *OF_TOKENS,
     Cost("host_peak_bytes", "Host memory", "peak", size),
     Cost("device_peak_bytes", "Device memory", "peak", size),
     Cost("device_used_bytes", "Device memory in use", "peak, as the driver tells it", size, _USED),

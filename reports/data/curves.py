@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench import rules
-from reports.data.costs import WAITING
+from reports.data.costs import BETWEEN, BETWEEN_99, FIRST_TOKEN, WAITING
 from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload, Repeat
 from runner.results.statistics import Array
 
@@ -134,6 +134,23 @@ def first(curve: Curve, level: float, *, falling: bool) -> tuple[float, float] |
     values = smoothed(curve.values) if curve.split == "train" else curve.values
     places = np.flatnonzero(values <= level if falling else values >= level)
     return (float(curve.seconds[places[0]]), float(curve.steps[places[0]])) if len(places) else None
+
+
+_OF_TOKENS = {
+    rules.FIRST_TOKEN: FIRST_TOKEN,
+    rules.BETWEEN_TOKENS: BETWEEN,
+    rules.BETWEEN_TOKENS_99: BETWEEN_99,
+}
+
+
+def of_tokens(repeats: Sequence[Repeat]) -> Mapping[str, float]:
+    """The times of a cell that computes token by token: of each the median over the repeats, of a repeat that over its prompts."""
+    found: dict[str, list[float]] = {}
+    for repeat in repeats:
+        for curve in repeat.curves:
+            if curve.name in _OF_TOKENS and (value := _middle(list(curve.values))) is not None:
+                found.setdefault(_OF_TOKENS[curve.name], []).append(value)
+    return {name: float(np.median(values)) for name, values in found.items()}
 
 
 def waiting(repeats: Sequence[Repeat]) -> Mapping[str, float]:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from bench import rules
+from reports.data.costs import OF_TOKENS, Cost
 from reports.wording import cell_name, percent, step_interval
 from runner.results import clock_settings, statistics
 from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
@@ -259,6 +260,11 @@ class Group:
         first = self.first.cell if self.ranked else None
         found = [cell for entry in self.behind if first for cell in unsettled(first, entry.cell, entry.ratio.value)]
         return tuple({cell.anchor: cell for cell in found}.values())
+
+    @property
+    def token_costs(self) -> tuple[Cost, ...]:
+        """The times of networks that compute token by token, as far as some cell has them."""
+        return tuple(cost for cost in OF_TOKENS if any(cost.name in cell.costs for cell in self.cells))
 
     @property
     def caveats(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from reports.data.operators import RateCurve
 from reports.data.peaks import beyond_cache
 
 PRODUCTS = ("matmul", "matmul_flat", "matmul_thin")
-_STREAMS = ("add", "mul", "div")
+STREAMS = ("add", "mul", "div")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def ceilings(curves: Sequence[RateCurve]) -> dict[str, Ceiling]:
     reached = {}
     for run in runs:
         products = (point for point in _points(curves, run, PRODUCTS) if point[1].mop)
-        streams = (point for point in _points(curves, run, _STREAMS) if _streams(point[0], point[1]))
+        streams = (point for point in _points(curves, run, STREAMS) if _streams(point[0], point[1]))
         work = _best(products, lambda rate: rate.gflops * 1e9)
         traffic = _best(streams, lambda rate: rate.gigabytes * 1e9)
         if work or traffic:

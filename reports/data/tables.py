@@ -162,6 +162,7 @@ def _cell(
     places = [(stored.run_id, stored.cell_id, repeat.number) for repeat in stored.repeats]
     repeats = tuple(_repeat(repeat, place, parts) for repeat, place in zip(stored.repeats, places, strict=True))
     short = any(row["short"] for row in rows)
+    steady = [repeat for repeat in repeats if len(repeat.steady_step_seconds)]
     metric = specification(stored.key.workload).get("metric") or {}
     held = _parity([checks.get(place, ()) for place in places])
     noted = caveats(stored.framework, stored.key.workload, stored.key.device_kind, stored.mode)
@@ -187,7 +188,7 @@ def _cell(
         items_per_step=stored.items_per_step,
         first_step_seconds=stored.first_step_seconds,
         phases={name: seconds for name in PHASES if (seconds := middle(rows, seconds_column(name))) is not None},
-        costs={**_costs(rows), **curves.waiting([repeat for repeat in repeats if len(repeat.steady_step_seconds)])},
+        costs={**_costs(rows), **curves.of_tokens(steady), **curves.waiting(steady)},
         caveats=(
             *noted,
             *issues,

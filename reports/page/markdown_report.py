@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from reports.answers import export, standing
 from reports.answers.export import Column, escaped
@@ -10,7 +10,8 @@ from reports.answers.findings import Finding, without_answer
 from reports.answers.left import named
 from reports.answers.overview import Overview
 from reports.answers.to_loss import CLOCK, COLUMNS, LossAnswer
-from reports.data.model import Group, MeasuredCell, Tables
+from reports.data.costs import Cost
+from reports.data.model import Group, MeasuredCell, Ranked, Tables
 from reports.wording import between_ratios, duration, number, percent, plural
 from runner.results.parity import PROOF
 from runner.results.statistics import Estimate
@@ -91,10 +92,15 @@ def _table(group: Group, items: str) -> export.Table:
         Column(
             f"{items}/s", lambda row: number(row.cell.items_per_second.value if row.cell.items_per_second else None)
         ),
+        *(Column(f"{cost.head}, {cost.unit}".lower(), _written(cost)) for cost in group.token_costs),
         Column("first step", lambda row: _first_step(row.cell)),
         Column("half width", lambda row: percent(row.cell.step.half_width if row.cell.step else None, 2)),
     )
     return export.table(columns, group.ranked)
+
+
+def _written(cost: Cost) -> Callable[[Ranked], str]:
+    return lambda row: cost.written(row.cell.costs.get(cost.name))
 
 
 def _first_step(cell: MeasuredCell) -> str:

@@ -284,7 +284,7 @@ def _untimed(evidence: Evidence) -> str | None:
 def _wrong_count(evidence: Evidence) -> str | None:
     """Features are timed after the warm-up."""
     data = evidence.recorder.data or {"train_items": 0, "test_items": 0}
-    infers = evidence.task == "infer"
+    infers = evidence.task in ("infer", "decode")
     steps = data["test_items" if infers else "train_items"] // evidence.batch
     stages = ("steady",) if infers else STAGES
     return windows.wrong_count(evidence.samples, evidence.preset["epochs"], steps, stages)

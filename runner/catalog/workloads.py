@@ -59,7 +59,7 @@ class Workload(_Frozen):
     name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     title: str
     computes: str | None = None  # the workload whose specification, reference and adapters it uses; None: its own
-    task: Literal["train", "infer", "operators"]
+    task: Literal["train", "infer", "decode", "operators"]
     data: str
     items: str
     batch: int = Field(gt=0)

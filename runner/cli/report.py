@@ -109,7 +109,8 @@ def _loaded(folders: Sequence[Path], to_loss: float | None = None) -> Tables:
     # A table needs none of the page's libraries.
     from reports.data.tables import ANSWER, load
 
-    return load(folders, ANSWER, to_loss)
+    # The times of tokens are metrics, and their floor comes from single operations.
+    return load(folders, (*ANSWER, "metrics", "operations"), to_loss)
 
 
 def _print_sections(tables: Tables, *, to_stderr: bool) -> None:

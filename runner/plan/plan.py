@@ -228,7 +228,7 @@ def _several_reason(
     reason: str | None = rules.several_devices_reason(
         framework.name, framework.parallel, workload.name, workload.task, workload.canonical_batch, count
     )
-    if reason and workload.task != "infer" and framework.parallel is None:
+    if reason and workload.task not in ("infer", "decode") and framework.parallel is None:
         return f"{reason}; those that use several: {', '.join(sharing) or 'none'}"
     if reason or count == 1 or workload.task != "train":
         return reason

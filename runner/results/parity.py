@@ -41,6 +41,7 @@ QUANTITIES: dict[str, tuple[str, str]] = {
         "items of the evaluation",
         "those that are missing or mixed up; the logits of some, by the trained parameters",
     ),
+    "decoded": ("last sequence", "logits of its last token; greedy tokens that are others where the choice is clear"),
     "exact": (
         "exact parts of steps",
         "numbers without a gradient, digits, signs: in the check's steps, and in the last ones that training took",
@@ -167,6 +168,9 @@ def allowed(row: Mapping[str, Any], cell: Checked, steps: int) -> float | None:
     if quantity in rules.TAKEN:
         taken: Bounds = rules.taken(cell.precision)
         return taken.get((quantity, tensor))
+    if quantity == rules.DECODED:
+        decoded: Bounds = rules.decoded(cell.precision)
+        return decoded.get((quantity, tensor))
     if quantity == "exact":
         end = tensor[tensor.rfind(",") :]
         return own.get((_ZEROS, "")) if end == f", {_ZEROS}" else rules.EXACT.get(end)
@@ -237,7 +241,7 @@ def _due_tensors(variant: str, cell: Checked, owed: Iterable[tuple[str, str]]) -
     tensors: dict[str, set[str]] = {"prediction": {"logits"}, "updates": {"optimiser"}, "learning": {"worst", "mean"}}
     for quantity, tensor in bounds(cell.workload, cell.precision, variant, cell.devices):
         tensors.setdefault(quantity, set()).add(tensor)
-    for quantity, tensor in rules.taken(cell.precision):
+    for quantity, tensor in (*rules.taken(cell.precision), *rules.decoded(cell.precision)):
         tensors.setdefault(quantity, set()).add(tensor)
     tensors["moved"] = {*tensors.get("parameter", ()), *_MOVED_TOGETHER}
     return {(phase, quantity, tensor) for phase, quantity in owed for tensor in tensors.get(quantity, ())}

@@ -81,9 +81,25 @@ def features():
         return {("features", "features"): written.resnet50(p, x, written.Ops, written.Evaluation())}
 
 
+def decoded():
+    """The logits from the end of each prompt on, of one sequence after the other, without a cache."""
+    random = np.random.RandomState(written.SEED)
+    drawn = written.draw(of_gpt.gpt_parameters(50304, 1024, 12, 768), random)
+    p, network, values = {name: in_float64(value) for name, value in drawn.items()}, of_gpt.gpt(12, 12), {}
+    for sequence in (1, 2):
+        with torch.no_grad():
+            logits = network(p, torch.from_numpy(of_gpt.decode_batch(random)), written.Ops)[:, 15:]
+        for step in range(13):
+            place = f"step {step}" if step else "prompt"
+            values["logits", f"sequence {sequence}, {place}"] = logits[:, step]
+    return values
+
+
 def reference(name, variant, parts, buckets, path):
     if name == "resnet50-features":
         values = features()
+    elif name == "gpt2-decode":
+        values = decoded()
     else:
         arguments = (True,) if variant == "one-bias" else ()
         values = training(WRITTEN[name], arguments, int(parts))

@@ -159,6 +159,13 @@ def gpt2_batch(random):
     return window[None, :-1], window[None, 1:]
 
 
+def decode_batch(random):
+    """28 tokens of three rows; after the first 16 of the first row the first id, the last, the end of a text and one that is none."""
+    rows = random.randint(0, 50304, (3, 28))
+    rows[0, 16:20] = 0, 50303, 50256, 50257
+    return rows
+
+
 GPT = {
     "gpt-bytes": written.Written(
         lambda: gpt_parameters(256, 256, 6, 384),

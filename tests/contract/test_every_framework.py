@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.keyed]
 
 BENCH = PROJECT / "bench"
 
-LEAST_COMPARED = {"train": 14, "infer": 1, "operators": 30}
+LEAST_COMPARED = {"train": 14, "infer": 1, "decode": 26, "operators": 30}
 ALWAYS_CURVED = {("torch-2.13.0-cpu", "torch")}
 # A step takes up to a second of CPU. A momentum of 0.9 forgets a step in ten, so 50 steps show what a wrong one adds up to.
 SHORT_CURVE = {"cnn-cifar10", "gru-imdb"}
@@ -72,6 +72,7 @@ DEEPEST = {
     "resnet50-imagenet": {"torch"},
     "moe-bytes": {"torch"},
     "gpt2-124m": set(),
+    "gpt2-decode": {"torch"},
     "gpt-bytes": {"torch", "jax"},
     "llama-bytes": {"torch", "tensorflow"},
 }

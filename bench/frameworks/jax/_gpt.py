@@ -78,10 +78,7 @@ class Trained(Loop):
 
     def fill(self, parameters):
         self.rows = {name: len(value) for name, value in parameters.items()}
-        for path, names in self.places():
-            variable = at(self.parameters, path)
-            shape = get_value(variable).shape if path[-1] in TURNED else None
-            set_value(variable, jnp.asarray(stacked.joined(parameters, names, shape)))
+        fill(self.parameters, parameters, self.places())
 
     def inputs(self, x, y):
         return np.ascontiguousarray(x, dtype="int32"), np.ascontiguousarray(y, dtype="int32")
@@ -95,12 +92,24 @@ class Trained(Loop):
         return arrays
 
     def places(self):
-        """(path of a Flax variable, the canonical names of its parts, one after another)."""
-        for name in ("wte", "wpe"):
-            yield (name, "embedding"), [name]
-        for path, names in modules(self.layers):
-            for end, own in (NORM if path[-1].startswith("ln") else DENSE).items():
-                yield path + (own,), [name + "." + end for name in names]
+        return places(self.layers)
+
+
+def fill(tree, parameters, places):
+    """Put canonical parameters into Flax's, at their places."""
+    for path, names in places:
+        variable = at(tree, path)
+        shape = get_value(variable).shape if path[-1] in TURNED else None
+        set_value(variable, jnp.asarray(stacked.joined(parameters, names, shape)))
+
+
+def places(layers):
+    """(path of a Flax variable, the canonical names of its parts, one after another)."""
+    for name in ("wte", "wpe"):
+        yield (name, "embedding"), [name]
+    for path, names in modules(layers):
+        for end, own in (NORM if path[-1].startswith("ln") else DENSE).items():
+            yield path + (own,), [name + "." + end for name in names]
 
 
 def modules(layers):

@@ -61,6 +61,25 @@ class Network(nn.Module):
         return F.linear(self.lnf(h), self.wte.weight)
 
 
+def own_name(name):
+    """torch's name of a canonical one."""
+    block, _, rest = name.rpartition(".")[0].partition(".")
+    if name in ("wte", "wpe"):
+        return name + ".weight"
+    end = "." + ENDS[name[-1]]
+    return "lnf" + end if block == "lnf" else "blocks.%s.%s" % (block[1:], PARTS[rest] + end)
+
+
+def load(network, parameters, own_name=own_name):
+    """Canonical parameters that have one name in torch are stacked there, in their order. Returns torch's name -> theirs."""
+    parts = {}
+    for name in parameters:
+        parts.setdefault(own_name(name), []).append(name)
+    joined = ((own, stacked.joined(parameters, names)) for own, names in parts.items())
+    network.load_state_dict({own: torch.from_numpy(value) for own, value in joined})
+    return parts
+
+
 class Trained(WithAdam):
     """A subclass gives new(), the network, and optimizer_of(setup); of another network own_name(name), torch's name of a canonical one."""
 
@@ -76,20 +95,11 @@ class Trained(WithAdam):
         self.run = steps_of(setup, self.device, self._step)
 
     def own_name(self, name):
-        block, _, rest = name.rpartition(".")[0].partition(".")
-        if name in ("wte", "wpe"):
-            return name + ".weight"
-        end = "." + ENDS[name[-1]]
-        return "lnf" + end if block == "lnf" else "blocks.%s.%s" % (block[1:], PARTS[rest] + end)
+        return own_name(name)
 
     def load(self, parameters):
-        """Canonical parameters that have one name in torch are stacked there, in their order."""
-        self.parts = {}
-        for name in parameters:
-            self.parts.setdefault(self.own_name(name), []).append(name)
+        self.parts = load(self.network, parameters, self.own_name)
         self.rows = {name: len(value) for name, value in parameters.items()}
-        joined = ((own, stacked.joined(parameters, names)) for own, names in self.parts.items())
-        self.network.load_state_dict({own: torch.from_numpy(value) for own, value in joined})
         self.mixed.restart()
         self.run.restart(self.optimizer)
 

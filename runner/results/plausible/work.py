@@ -31,12 +31,17 @@ MULTIPLY_ADDS = {
     "densenet121-chestxray": 2.83e9,
     "gpt-bytes": _of_a_gpt(tokens=256, multiplied=10_745_856, layers=6, width=384),
     "gpt2-124m": _of_a_gpt(tokens=1024, multiplied=123_689_472, layers=12, width=768),
+    # Of a token: a step sees at least 192 positions in the mean of a sequence, its own with them.
+    "gpt2-decode": 123_689_472 + 2 * 12 * 768 * 192,
     "llama-bytes": _of_a_gpt(tokens=256, multiplied=9_540_480, layers=6, width=384),
     "moe-bytes": _of_a_gpt(tokens=256, multiplied=9_549_696, layers=6, width=384),
 }
+# Of a step that computes one token of each sequence, in float32: the bytes of the parameters, but for the table of positions, of which it
+# reads a row; and the bytes of one sequence's keys and values at the 191.5 positions before it, in the mean of a sequence.
+BYTES_READ = {"gpt2-decode": (4 * 123_689_472.0, 191.5 * 2 * 12 * 768 * 4)}
 # Of single operations: GeForce multiplies fp8 twice as fast as its figure says where the sums may be rounded.
 _FEWER_IN_OPERATIONS = 2.0
-_WITHOUT_CONVOLUTION = ("mlp-mnist", "gru-imdb", "gpt-bytes", "gpt2-124m", "llama-bytes", "moe-bytes")
+_WITHOUT_CONVOLUTION = ("mlp-mnist", "gru-imdb", "gpt-bytes", "gpt2-124m", "gpt2-decode", "llama-bytes", "moe-bytes")
 
 # Of a CPU, an upper limit that no CPU reaches: operations a cycle of one core (two units of 512 bits; for half types Intel's AMX), and Hz.
 _CPU_OPERATIONS = 64.0
@@ -64,6 +69,14 @@ def model_operations(workload: str) -> float | None:
         return None
     name, trained = _network(workload)
     return (6.0 if trained else 2.0) * MULTIPLY_ADDS[name] if name in MULTIPLY_ADDS else None
+
+
+def least_bytes(workload: str, batch: float) -> float | None:
+    """The bytes that a step of `batch` items reads at least; None where nobody counted them, or a cache may hold them."""
+    if workload not in rules.workload_names() or (name := _network(workload)[0]) not in BYTES_READ:
+        return None
+    parameters, of_an_item = BYTES_READ[name]
+    return parameters + batch * of_an_item
 
 
 def _network(workload: str) -> tuple[str, bool]:

@@ -5,7 +5,16 @@ import importlib
 
 # framework -> the modules of this folder that plant mistakes in its adapters
 MODULES = {
-    "torch": ("torch_cnn", "torch_gru", "torch_mlp", "torch_deep", "torch_gpt", "torch_llama", "torch_timing"),
+    "torch": (
+        "torch_cnn",
+        "torch_gru",
+        "torch_mlp",
+        "torch_deep",
+        "torch_gpt",
+        "torch_llama",
+        "torch_decode",
+        "torch_timing",
+    ),
     "jax": ("jax_cnn", "jax_gru", "jax_mlp", "jax_llama", "jax_more"),
     "tensorflow": ("tensorflow_cnn", "tensorflow_gru", "tensorflow_mlp", "tensorflow_more"),
 }

@@ -13,13 +13,20 @@ import pyarrow as pa
 import pytest
 
 import reports.page.render
-from reports.data import operators, roofline, tables
+from bench import rules
+from reports.answers import answer_document, plain
+from reports.answers.overview import overview
+from reports.data import costs, operators, roofline, tables
 from reports.data.costs import OF_DATASHEET, OF_OWN_PRODUCT
 from reports.data.model import Rate
 from reports.data.operators import RateCurve
 from reports.data.peaks import Peak, peak_of
+from reports.data.utilisation import utilised
 from reports.page import operator_section
+from reports.page.markdown_report import markdown
 from runner.results.cells import Key
+from runner.results.datasheets import datasheet
+from runner.results.plausible.work import least_bytes
 from runner.results.store import RunStore, arrow_schema
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import picture, pictures, whole
@@ -333,6 +340,48 @@ def test_a_network_s_arithmetic_is_a_share_of_the_best_product_of_its_run(reache
     assert network.costs[OF_OWN_PRODUCT] == pytest.approx(reached / 4e9)
     assert OF_DATASHEET not in network.costs, "a CPU has no datasheet here"
     assert not any(OF_OWN_PRODUCT in cell.costs for cell in cells if cell.key.workload == "ops")
+
+
+def test_a_network_token_by_token_shows_its_times_beside_the_floor_of_its_memory(reached_run: Path) -> None:
+    entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+    rows = synthetic.ended(entry, 1, 40)
+    rows["cells"][0].update(workload="gpt2-decode-16")
+    place = {name: rows["metrics"][0][name] for name in ("train_seconds",)} | {"split": "test"}
+    told = [(rules.FIRST_TOKEN, value) for value in (0.3, 0.25, 0.9)]
+    told += [(rules.BETWEEN_TOKENS, 0.04), (rules.BETWEEN_TOKENS_99, 0.07)]
+    rows["metrics"] = [{**place, "step": at, "name": name, "value": value} for at, (name, value) in enumerate(told)]
+    stored.write_repeat(reached_run, entry["id"], 1, rows)
+    found = tables.load([reached_run])
+    cell = next(cell for cell in found.cells if cell.key.workload == "gpt2-decode-16")
+    due = least_bytes("gpt2-decode-16", cell.items_per_step or 0)
+    assert due
+    times = {costs.FIRST_TOKEN: 0.3, costs.BETWEEN: 0.04, costs.BETWEEN_99: 0.07, costs.FLOOR_MEASURED: due / 20e9}
+    shown = {cost.name: cell.costs[cost.name] for cost in costs.OF_TOKENS if cost.name in cell.costs}
+    assert shown == pytest.approx(times), "a CPU has no datasheet here"
+    heads = ["first token, median", "between tokens, median", "between tokens, 99th percentile"]
+    heads.append("memory's floor, at the best rate")
+    words = ["300\N{NO-BREAK SPACE}ms", "40.0\N{NO-BREAK SPACE}ms", "70.0\N{NO-BREAK SPACE}ms"]
+    (section,) = [section for section in plain.sections(found) if heads[0] in section.heads]
+    assert [head for head in section.heads if head in heads] == heads
+    assert set(heads) <= set(section.numbers)
+    assert [list(row)[section.heads.index(heads[0]) :][:3] for row in section.rows] == [words]
+    summary = markdown(overview(found))
+    assert f"| {' | '.join(heads)} |" in summary
+    assert f"| {' | '.join(' '.join(word.split()) for word in words)} |" in summary
+    (record,) = [row for row in answer_document.records(found) if row["workload"] == "gpt2-decode-16"]
+    assert {name: record[name] for name in times} == pytest.approx(times)
+    others = [row for row in answer_document.records(found) if row["workload"] != "gpt2-decode-16"]
+    assert {row[name] for row in others for name in times} == {None}
+    output = reached_run.parent / "report.html"
+    reports.page.render.render([reached_run], output)
+    page = whole(output)
+    assert 'Between tokens<span class="sub">99th percentile</span>' in page
+    assert "The first token comes after the whole prompt." in page
+    gpu = dataclasses.replace(cell.key, device_kind="cuda", device_model="NVIDIA H100 80GB HBM3")
+    (on_a_gpu,) = utilised([dataclasses.replace(cell, key=gpu, costs={})], {})
+    sheet = datasheet("NVIDIA H100 80GB HBM3", "fp32")
+    assert sheet
+    assert on_a_gpu.costs[costs.FLOOR] == pytest.approx(due / sheet.bytes)
 
 
 def test_the_page_tells_the_ceiling_its_source_and_each_share(reached_run: Path) -> None:

@@ -38,6 +38,8 @@ def test_every_tensor_that_the_bench_checks_is_due(workload: str, variant: str, 
     names = {spec.name for spec in canonical.specifications(specification, variant)} - {*specification.SYMMETRIC}
     own = parity.bounds(workload, "fp32", variant, devices)
     expected = {"gradient": trained, "parameter": names} if not specification.features else {"features": {"features"}}
+    if specification.decoded:
+        expected = {"logits": {specification.tensor_of(number, step) for number in (1, 2) for step in range(13)}}
     if rules.has_dropout(workload):
         expected["movement"] = names
     assert {q: {tensor for key, tensor in own if key == q} for q in expected} == expected
