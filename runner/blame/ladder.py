@@ -217,14 +217,14 @@ def _write_between(first: PinnedImage, second: PinnedImage, changed: pins.Step, 
     for file, text in texts.items():
         with naming(target / file):
             (target / file).write_text(text, encoding="utf-8")
-    image = own.image.model_copy(update={"folder": target, "name": target.name})
+    size = max(first.image.download_gb, second.image.download_gb)
+    image = own.image.model_copy(update={"folder": target, "name": target.name, "download_gb": size})
     day = max(first.image.locked, second.image.locked)
     facts = lock_facts.locked_facts(image, {each: side.pins[each].version for each, side in sides.items()}, day)
-    size = max(first.image.download_gb, second.image.download_gb)
     _rewrite(target / "image.toml", ("cpu_twin", "published"), {**facts, "download_gb": size, "notes": words})
     wheels = lock_facts.wheel_bytes(first.image) | lock_facts.wheel_bytes(second.image)
     held = {f"{each}=={side.pins[each].version}" for each, side in sides.items()}
-    locking.write_seal(image, size, {pin: wheels.get(pin) for pin in held})
+    locking.write_seal(image, {pin: wheels.get(pin) for pin in held})
 
 
 def _copy(image: Image, target: Path) -> None:
