@@ -165,12 +165,12 @@ class Image(BaseModel):
     @property
     def lock_path(self) -> Path:
         """The lock of the image's architecture: its own, or the one that serves them all."""
-        own = self.own_path("lock")
-        return own if own.is_file() else self.folder / "requirements.lock"
+        return self.own_lock_path if self.own_lock_path.is_file() else self.folder / "requirements.lock"
 
-    def own_path(self, suffix: str) -> Path:
-        """The lock or the seal that an architecture has where requirements.lock does not hold on it."""
-        return self.folder / f"requirements.{self.architecture}.{suffix}"
+    @property
+    def own_lock_path(self) -> Path:
+        """The lock that the architecture has of its own, made or not."""
+        return self.folder / f"requirements.{self.architecture}.lock"
 
     @property
     def other_locks(self) -> tuple[Path, ...]:

@@ -68,12 +68,12 @@ def check(
 
 
 def _check_image(image: Image, computed: Collection[str]) -> Iterator[Problem]:
-    own = {image.on(architecture.name).own_path("lock") for architecture in with_own_lock(image)}
+    own = {image.on(architecture.name).own_lock_path for architecture in with_own_lock(image)}
     for path in sorted(own.symmetric_difference(image.other_locks)):
         says = "names its architecture" if path in own else "does not name its architecture in a marker"
         yield Problem(path, f"it and requirements.in, which {says}, do not go together; `{lock_command(image.folder)}`")
     for architecture in with_own_lock(image):
-        if (there := image.on(architecture.name)).own_path("lock").is_file():
+        if (there := image.on(architecture.name)).own_lock_path.is_file():
             yield from _check_locks(there, computed)
     yield from _check_locks(image, computed)
 

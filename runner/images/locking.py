@@ -89,7 +89,7 @@ def _make_own_lock(
     except UnresolvableError:
         resolved = resolve(image, requirements, day, say, options, platform)
     wheels, _ = split_pins(resolved, image.source_builds)
-    _write_lock(image.own_path("lock"), lock_text(image, day, version, wheels, architecture))
+    _write_lock(image.own_lock_path, lock_text(image, day, version, wheels, architecture))
     write_seal(image, sizes={}, elsewhere=_on(architecture, image, day, say, pylock(image, day, say)))
 
 
