@@ -13,6 +13,7 @@ from runner.admission import telemetry_summary
 from runner.admission.judges import Evidence, HostFacts, judge
 from runner.admission.record import Recorder
 from runner.catalog import versions
+from runner.catalog.architectures import ARCHITECTURES
 from runner.catalog.images import Image, load_catalog
 from runner.machine import gpu_users
 from runner.plan.combination import Cell
@@ -101,7 +102,8 @@ def store_parcel(
 def image_of(cell: Cell) -> Image | None:
     """The image of a cell; None where it is none of this checkout's catalog: an interpreter of a user."""
     image = _catalog().get(cell.image)
-    return image if image and image.lock_sha256 == cell.lock_sha256 else None
+    each = (image.on(architecture) for architecture in ARCHITECTURES) if image else ()
+    return next((image for image in each if image.lock_sha256 == cell.lock_sha256), None)
 
 
 @functools.cache

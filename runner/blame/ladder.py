@@ -30,8 +30,6 @@ _SAME = ("python", "accelerator", "cuda_from", "base", "base_digest", "source_bu
 _FORM = b"2\n"
 # The file of a ladder that has the names of its images in order, and the digest of all other files.
 _CONTENTS = "ladder.json"
-# The files of an image's folder that a ladder writes; the others are copied.
-_WRITTEN = ("image.toml", "requirements.in", "requirements.lock", "requirements.seal")
 
 
 class LadderError(UserError):
@@ -130,7 +128,12 @@ def _no_ladder(first: Image, second: Image) -> str | None:
 
 
 def _others(image: Image) -> list[Path]:
-    return [path for path in image.folder.iterdir() if path.is_file() and path.name not in _WRITTEN]
+    """The files of an image's folder that a ladder copies as they are."""
+    return [
+        path
+        for path in image.folder.iterdir()
+        if path.is_file() and not path.match("requirements.*") and path.name != "image.toml"
+    ]
 
 
 def _write(first: PinnedImage, second: PinnedImage, folder: Path, say: Callable[[str], None]) -> list[str]:
@@ -217,21 +220,21 @@ def _write_between(first: PinnedImage, second: PinnedImage, changed: pins.Step, 
     for file, text in texts.items():
         with naming(target / file):
             (target / file).write_text(text, encoding="utf-8")
-    image = own.image.model_copy(update={"folder": target, "name": target.name})
+    size = max(first.image.download_gb, second.image.download_gb)
+    image = own.image.model_copy(update={"folder": target, "name": target.name, "download_gb": size})
     day = max(first.image.locked, second.image.locked)
     facts = lock_facts.locked_facts(image, {each: side.pins[each].version for each, side in sides.items()}, day)
-    size = max(first.image.download_gb, second.image.download_gb)
     _rewrite(target / "image.toml", ("cpu_twin", "published"), {**facts, "download_gb": size, "notes": words})
     wheels = lock_facts.wheel_bytes(first.image) | lock_facts.wheel_bytes(second.image)
     held = {f"{each}=={side.pins[each].version}" for each, side in sides.items()}
-    locking.write_seal(image, size, {pin: wheels.get(pin) for pin in held})
+    locking.write_seal(image, {pin: wheels.get(pin) for pin in held})
 
 
 def _copy(image: Image, target: Path) -> None:
-    """Copy the files of an image's folder."""
+    """Copy the files of an image's folder. Locks of other architectures stay behind: a ladder replaces pins of requirements.lock."""
     target.mkdir()
     for path in image.folder.iterdir():
-        if path.is_file():
+        if path.is_file() and not path.match("requirements.*.*"):
             shutil.copyfile(path, target / path.name)
 
 

@@ -2,7 +2,8 @@
 
 A lock is made for x86_64. It holds on another architecture if it has, for each of its pins, the hash of a file that is installed there,
 and if the packages ask for the same packages there. `runner images lock` records both in requirements.seal; the proof is read from there
-and needs no network.
+and needs no network. If requirements.in asks for other packages on an architecture, by a marker with its name, that one has a lock and a
+seal of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
@@ -71,8 +73,27 @@ def why_not(image: Image, machine: str) -> str | None:
         return why
     if architecture == X86_64:
         return None
+    image = image.on(architecture.name)
     sealed = image.seal_path.read_text(encoding="utf-8") if image.seal_path.is_file() else ""
     return _why_not(image, architecture, sealed)
+
+
+def for_machine(image: Image, machine: str) -> Image:
+    """The image with the lock of a machine of this name, of the kernel's or of Docker's."""
+    architecture = by_name(machine)
+    return image.on(architecture.name) if architecture else image
+
+
+def is_asked(requirement: Requirement, architecture: str) -> bool:
+    """True if the marker of a line of requirements.in is true on an architecture; "" is the one that locks are made for."""
+    return requirement.marker is None or requirement.marker.evaluate({"platform_machine": architecture or X86_64.name})
+
+
+def with_own_lock(image: Image) -> list[Architecture]:
+    """The architectures that a marker in requirements.in names: their packages are others, so they have a lock of their own."""
+    lines = (image.folder / "requirements.in").read_text(encoding="utf-8").splitlines()
+    markers = "\n".join(line.partition("#")[0].partition(";")[2] for line in lines)
+    return [each for each in ARCHITECTURES.values() if each != X86_64 and each.name in markers]
 
 
 def holds_on(image: Image) -> list[str]:

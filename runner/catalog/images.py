@@ -57,6 +57,8 @@ class Image(BaseModel):
 
     name: str
     folder: Path = Field(exclude=True)
+    # the machine that it is for, where that is not the one of requirements.lock
+    architecture: str = Field("", exclude=True)
     frameworks: tuple[str, ...] = Field(min_length=1, examples=['["torch"]'])
     framework_version: Version = Field(examples=['"2.13.0"'])
     python: str = Field(pattern=r"^3\.[0-9]+$", examples=['"3.11"'])
@@ -156,9 +158,24 @@ class Image(BaseModel):
         if both := sorted(set(self.no_code_for).intersection(self.ptx_only)):
             raise ValueError(f"no_code_for: {both[0]} is also in ptx_only; PTX is code, so remove it here")
 
+    def on(self, architecture: str) -> Self:
+        """The same image for a machine of this name, as the kernel has it: with the lock of that machine, where it has one of its own."""
+        return self.model_copy(update={"architecture": architecture})
+
     @property
     def lock_path(self) -> Path:
-        return self.folder / "requirements.lock"
+        """The lock of the image's architecture: its own, or the one that serves them all."""
+        return self.own_lock_path if self.own_lock_path.is_file() else self.folder / "requirements.lock"
+
+    @property
+    def own_lock_path(self) -> Path:
+        """The lock that the architecture has of its own, made or not."""
+        return self.folder / f"requirements.{self.architecture}.lock"
+
+    @property
+    def other_locks(self) -> tuple[Path, ...]:
+        """The locks that single architectures have of their own."""
+        return tuple(sorted(self.folder.glob("requirements.*.lock")))
 
     @property
     def sources_path(self) -> Path:
@@ -168,7 +185,7 @@ class Image(BaseModel):
     @property
     def seal_path(self) -> Path:
         """Digests of requirements.in and of each pin, written with the lock: an edit of either shows without a network."""
-        return self.folder / "requirements.seal"
+        return self.lock_path.with_suffix(".seal")
 
     @property
     def locks(self) -> tuple[Path, ...]:
@@ -187,7 +204,7 @@ class Image(BaseModel):
 
     @property
     def lock_sha256(self) -> str:
-        """sha256 (hex) of the lock file; where there is more that is installed, of that as well."""
+        """sha256 (hex) of the architecture's lock file; where there is more that is installed, of that as well."""
         digests = [hashlib.sha256(self.lock_path.read_bytes()).hexdigest()]
         more = [path for path in (self.sources_path, self.finish_path, *self.julia_paths) if path.is_file()]
         names = [*sorted(self.debian), *([self.julia] if self.julia else [])]
@@ -195,6 +212,13 @@ class Image(BaseModel):
             return digests[0]
         digests += [hashlib.sha256(path.read_bytes()).hexdigest() for path in more]
         return hashlib.sha256("\n".join([*digests, *names]).encode()).hexdigest()
+
+    @property
+    def locks_sha256(self) -> str:
+        """The same of all architectures: an image has one tag for all of them."""
+        others = [hashlib.sha256(path.read_bytes()).hexdigest() for path in self.other_locks]
+        own = self.on("").lock_sha256
+        return hashlib.sha256("\n".join([own, *others]).encode()).hexdigest() if others else own
 
     @property
     def download_bytes(self) -> int:
@@ -339,6 +363,8 @@ def _load_image(folder: Path, frameworks: Sequence[str], locks: bool, bases: Map
     problems = [
         f"{path}: {name}: the folder's name says it; remove the line" for name in ("name", "folder") if name in fields
     ]
+    if "architecture" in fields:
+        problems.append(f"{path}: architecture: an image is for every machine that its locks hold on; remove the line")
     if "base_digest" in fields:
         problems.append(f"{path}: base_digest: it stands in {folder.parent / BASES}; remove the line")
     for name in ("requirements.in", "requirements.lock") if locks else ("requirements.in",):
@@ -368,6 +394,9 @@ def _load_image(folder: Path, frameworks: Sequence[str], locks: bool, bases: Map
     if locks and image and bool(image.source_builds) != image.sources_path.is_file():
         fix = f"`{lock_command(folder)}` makes it" if image.source_builds else "remove the file"
         problems.append(f"{path}: source_builds: it and {image.sources_path.name} do not go together; {fix}")
+    if image and image.accelerator == "cuda" and image.other_locks:
+        fix = "remove the file, and the markers in requirements.in"
+        problems.append(f"{image.other_locks[0]}: the layers of NVIDIA's wheels are made of one lock; {fix}")
     if image and bool(image.julia) != bool(image.julia_paths):
         fix = "write the packages that it pins there" if image.julia else "remove the file, or name Julia's image"
         problems.append(f"{path}: julia: it and Project.toml do not go together; {fix}")

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from runner import known_messages
+from runner.catalog.architectures import for_machine
 from runner.catalog.images import LINKS, Image, read_pins
 from runner.errors import EngineError, naming
 from runner.images import pip_configuration
@@ -84,6 +85,19 @@ class BuildError(EngineError):
     """A build that failed; the message ends with the log's last lines and where the whole log lies."""
 
 
+def machine_of(client: DockerClient, base: str) -> str:
+    """The architecture of a base image that is here; of another one the engine pulls its own."""
+    image = find_image(client, base)
+    return str((image.attrs if image else client.info()).get("Architecture"))
+
+
+def recipe_here(client: DockerClient, image: Image, base_image: str | None = None) -> Recipe:
+    """The recipe of the image's build by this engine: with the lock of its base image's architecture. Raises EngineError."""
+    recipe = make_recipe(image, base_image)
+    with asking(f"the architecture of {recipe.base} could not be read"):
+        return replace(recipe, image=for_machine(image, machine_of(client, recipe.base)))
+
+
 def built(images: Listing, recipe: Recipe) -> str | None:
     """The id of the image with exactly these inputs; None when it must be built.
 
@@ -126,10 +140,10 @@ def build(
     `cache_from` is a registry whose images of an earlier build serve as the builder's cache. `images` are those that the engine has:
     an image that is up to date there needs no call of the engine. `images_from` is a folder of exported images.
     """
-    recipe = make_recipe(image, base_image)
     say = say or (lambda _: None)
     with asking(f"building {image.name}"):
         client = client or connect()
+        recipe = recipe_here(client, image, base_image)
         images = images or find_images(client, recipe.tag, recipe.base)
         digest = built(images, recipe)
         if digest is None and images_from is not None:
@@ -140,7 +154,7 @@ def build(
             if not may_build:
                 raise BuildError(f"{image.name} {NOT_BUILT}")
             # Before a minute is spent: pip would refuse it in many words.
-            for lock in image.locks:
+            for lock in recipe.image.locks:
                 read_pins(lock)
             with _open_log(recipe, logs, say) as log:
                 digest = _build_all(client, recipe, log, cache_from)

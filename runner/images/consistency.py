@@ -15,7 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from runner.catalog.architectures import ARCHITECTURES, SEALED_ARCHITECTURES
+from runner.catalog.architectures import ARCHITECTURES, SEALED_ARCHITECTURES, is_asked, with_own_lock
 from runner.catalog.cuda import FIRST_RELEASE, LEAST_CAPABILITY, precision_reason
 from runner.catalog.images import (
     BASES,
@@ -68,6 +68,18 @@ def check(
 
 
 def _check_image(image: Image, computed: Collection[str]) -> Iterator[Problem]:
+    own = {image.on(architecture.name).own_lock_path for architecture in with_own_lock(image)}
+    for path in sorted(own.symmetric_difference(image.other_locks)):
+        says = "names its architecture" if path in own else "does not name its architecture in a marker"
+        yield Problem(path, f"it and requirements.in, which {says}, do not go together; `{lock_command(image.folder)}`")
+    for architecture in with_own_lock(image):
+        if (there := image.on(architecture.name)).own_lock_path.is_file():
+            yield from _check_locks(there, computed)
+    yield from _check_locks(image, computed)
+
+
+def _check_locks(image: Image, computed: Collection[str]) -> Iterator[Problem]:
+    """Everything that is wrong with the image on one architecture."""
     try:
         pins = {pin.name: pin for path in image.locks for pin in read_pins(path)}
     except CatalogError as error:
@@ -152,6 +164,8 @@ def _requirements(facts: _Facts) -> Iterator[Problem]:
             requirement = Requirement(line)
         except InvalidRequirement as error:
             yield Problem(path, f"{line!r}: {str(error).splitlines()[0]}; write it like `torch==2.13.0`")
+            continue
+        if not is_asked(requirement, facts.image.architecture):
             continue
         version = facts.pins.get(canonicalize_name(requirement.name))
         if version is None:

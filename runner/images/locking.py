@@ -1,6 +1,7 @@
-"""The one writer of pins: an image's requirements.lock as of a date, and the digests of base images.
+"""The one writer of pins: an image's locks as of a date, and the digests of base images.
 
-uv resolves for x86_64, and the seal says on which other architectures the lock holds (runner/catalog/architectures.py). Wheels only:
+uv resolves for x86_64, and the seal says on which other architectures the lock holds (runner/catalog/architectures.py). An architecture
+that requirements.in asks other packages for has a lock of its own, requirements.ARCHITECTURE.lock. Wheels only:
 nothing is built while an image is, save what `source_builds` names, whose pins go into a second file, sources.lock. The date makes it
 repeatable: what was uploaded later does not exist. A lock holds names, versions and hashes; no index, no host, no path of
 the machine that made it.
@@ -26,6 +27,7 @@ from runner.catalog.architectures import (
     X86_64,
     Architecture,
     sealed,
+    with_own_lock,
 )
 from runner.catalog.images import BASES, CatalogError, Image, read_bases, read_pins, requirements_digest
 from runner.errors import UserError, naming
@@ -54,19 +56,41 @@ _NO_SOLUTION = 1
 
 
 def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
-    """Write the image's lock as of a day, and what follows from it into image.toml. Returns the lock's path. Raises LockError."""
+    """Write the image's locks as of a day, and what follows from them into image.toml. Returns the lock's path. Raises LockError."""
     say(f"resolving {image.name} as of {day}")
-    requirements = image.folder / "requirements.in"
-    resolved = resolve(image, requirements, day, say)
     version = subprocess.run([_uv(), "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
-    wheels, sources = split_pins(resolved, image.source_builds)
+    requirements = image.folder / "requirements.in"
+    wheels, sources = split_pins(resolve(image, requirements, day, say), image.source_builds)
     _write_lock(image.lock_path, lock_text(image, day, version, wheels))
     if sources:
         _write_lock(image.sources_path, lock_text(image, day, version, sources))
     else:
         image.sources_path.unlink(missing_ok=True)
-    write_facts(image, day, say)
+    for path in image.other_locks:
+        path.unlink()
+        path.with_suffix(".seal").unlink(missing_ok=True)
+    image = write_facts(image, day, say)
+    for architecture in with_own_lock(image):
+        say(f"resolving {image.name} for {architecture.name}")
+        _make_own_lock(image.on(architecture.name), architecture, day, version, say)
     return image.lock_path
+
+
+def _make_own_lock(
+    image: Image, architecture: Architecture, day: date, version: str, say: Callable[[str], None]
+) -> None:
+    """Write the lock of the image's architecture, and its seal. `version`: of uv. Raises LockError."""
+    platform = ("--python-platform", architecture.uv)
+    requirements, options = image.folder / "requirements.in", ("--generate-hashes",)
+    try:
+        # The same versions where both have them: what is measured on two machines should differ in nothing else.
+        same = (*options, "--constraint", str(image.on("").lock_path))
+        resolved = resolve(image, requirements, day, say, same, platform)
+    except UnresolvableError:
+        resolved = resolve(image, requirements, day, say, options, platform)
+    wheels, _ = split_pins(resolved, image.source_builds)
+    _write_lock(image.own_lock_path, lock_text(image, day, version, wheels, architecture))
+    write_seal(image, sizes={}, elsewhere=_on(architecture, image, day, say, pylock(image, day, say)))
 
 
 def resolve(
@@ -101,8 +125,8 @@ def resolve(
     return ended.stdout
 
 
-def write_facts(image: Image, day: date, say: Callable[[str], None]) -> None:
-    """Write what the image's lock holds into image.toml, and the seal beside it. Raises LockError."""
+def write_facts(image: Image, day: date, say: Callable[[str], None]) -> Image:
+    """Write what the image's lock holds into image.toml, and the seal beside it. The image as it is then. Raises LockError."""
     toml = image.folder / "image.toml"
     pins = {pin.name: pin.version for path in image.locks for pin in read_pins(path)}
     pins_as_files = pylock(image, day, say)
@@ -112,25 +136,29 @@ def write_facts(image: Image, day: date, say: Callable[[str], None]) -> None:
         say(f"{image.name}: the index does not say what the files weigh; download_gb stays")
     fields = lock_facts.locked_facts(image, pins, day) | ({} if size is None else {"download_gb": size})
     _rewrite(toml, lock_facts.with_fields(toml.read_text(encoding="utf-8"), fields))
-    elsewhere = on_other_architectures(image, day, say, pins_as_files)
-    write_seal(image, image.download_gb if size is None else size, sizes, elsewhere)
+    own = with_own_lock(image)
+    elsewhere = [
+        line
+        for architecture in ARCHITECTURES.values()
+        if architecture != X86_64 and architecture not in own
+        for line in _on(architecture, image, day, say, pins_as_files)
+    ]
+    image = image if size is None else image.model_copy(update={"download_gb": size})
+    write_seal(image, sizes, elsewhere)
+    return image
 
 
-def on_other_architectures(image: Image, day: date, say: Callable[[str], None], pylock: str) -> list[str]:
-    """The lines of the seal that show on which other architectures the lock holds. Raises LockError."""
+def _on(architecture: Architecture, image: Image, day: date, say: Callable[[str], None], pylock: str) -> list[str]:
+    """The lines of the seal that show whether the lock holds on an architecture. Raises LockError."""
     hashes = {f"{pin.name}=={pin.version}": pin.hashes for path in image.locks for pin in read_pins(path)}
-    lines: list[str] = []
-    for architecture in ARCHITECTURES.values():
-        if architecture != X86_64:
-            files = lock_facts.files(pylock, image.python, architecture)
-            found = {pin: file for pin, file in files.items() if file.sha256 in hashes[pin]}
-            # Wheels are read only where this can still hold.
-            if len(found) == len(hashes):
-                found = {pin: file for pin, file in found.items() if _is_for(architecture, file, say)}
-            asked = functools.partial(_asked, image, day, say, architecture)
-            names = {pin: (lock_facts.file_name(file.address), file.sha256) for pin, file in found.items()}
-            lines += sealed(architecture, {pin: names.get(pin) for pin in hashes}, asked)
-    return lines
+    files = lock_facts.files(pylock, image.python, architecture)
+    found = {pin: file for pin, file in files.items() if file.sha256 in hashes[pin]}
+    # Wheels are read only where this can still hold.
+    if len(found) == len(hashes):
+        found = {pin: file for pin, file in found.items() if _is_for(architecture, file, say)}
+    asked = functools.partial(_asked, image, day, say, architecture)
+    names = {pin: (lock_facts.file_name(file.address), file.sha256) for pin, file in found.items()}
+    return list(sealed(architecture, {pin: names.get(pin) for pin in hashes}, asked))
 
 
 def _is_for(architecture: Architecture, file: lock_facts.LockedFile, say: Callable[[str], None]) -> bool:
@@ -189,7 +217,6 @@ def _write_lock(path: Path, text: str) -> None:
 
 def write_seal(
     image: Image,
-    download_gb: float | None = None,
     sizes: Mapping[str, int | None] | None = None,
     elsewhere: Sequence[str] | None = None,
 ) -> None:
@@ -205,7 +232,7 @@ def write_seal(
     lines = [
         f"# Made with the lock of {image.name}; `runner images check` holds requirements.in and every pin against it.",
         f"requirements.in {requirements_digest(image.folder / 'requirements.in')}",
-        lock_facts.sealed_size(image.download_gb if download_gb is None else download_gb),
+        lock_facts.sealed_size(image.download_gb),
         *(f"{pin.name}=={pin.version} {pin.seal}" for pin in pins),
         *lock_facts.sealed_wheels(sizes),
         *elsewhere,
@@ -245,7 +272,7 @@ def pin_published(image: Image, reference: str) -> None:
     _rewrite(toml, re.sub(r"^(base\s*=.*)$", rf'\1\npublished = "{reference}"', text, flags=re.M))
 
 
-def lock_text(image: Image, day: date, uv_version: str, resolved: str) -> str:
+def lock_text(image: Image, day: date, uv_version: str, resolved: str, architecture: Architecture = X86_64) -> str:
     """The lock file's text: a header that says how to make it again, and uv's pins without its options and comments."""
     pins = [
         line
@@ -254,7 +281,7 @@ def lock_text(image: Image, day: date, uv_version: str, resolved: str) -> str:
     ]
     header = (
         f"# Made by `runner images lock {image.name} --date {day}` with uv {uv_version} "
-        f"for Python {image.python}, {X86_64.uv}.\n"
+        f"for Python {image.python}, {architecture.uv}.\n"
         "# Do not edit: change requirements.in and make it again.\n"
     )
     return header + "\n".join(pins) + "\n"

@@ -93,15 +93,17 @@ class Recipe:
         """12 hex digits that change with anything that lies below the bench: the base, the Dockerfiles, the lock, the build arguments."""
         arguments = [f"{name}={value}" for name, value in sorted(_arguments(self.image).items())]
         arguments += [layer.digest for layer in self.nvidia]
-        return _sha256(self.base, self.dockerfiles_sha256, self.image.lock_sha256, *arguments)[:12]
+        return _sha256(self.base, self.dockerfiles_sha256, self.image.locks_sha256, *arguments)[:12]
 
     @property
     def input_tag(self) -> str:
         """`layers`, a dash, and 12 hex digits of the bench and the labels: it changes with anything that the image is made of.
 
-        Two tags with the same first half are images that differ in their last layers only.
+        Two tags with the same first half are images that differ in their last layers only. The images of all architectures have one tag: an
+        index in a registry holds them.
         """
-        return f"{self.layers}-{_sha256(*sorted(self.labels('').items()))[:12]}"
+        labels = self.labels("") | {"dlbench.lock_sha256": self.image.locks_sha256}
+        return f"{self.layers}-{_sha256(*sorted(labels.items()))[:12]}"
 
     @property
     def tag(self) -> str:
@@ -256,8 +258,9 @@ def _arguments(image: Image, **of_the_bench: str) -> dict[str, str]:
 
 
 def installed_files(image: Image) -> list[Path]:
-    """The files of the image's folder that decide what is installed: its locks, and finish.sh."""
-    return [path for path in (image.lock_path, image.sources_path, image.finish_path) if path.is_file()]
+    """The files of the image's folder that decide what is installed: the locks of every architecture, and finish.sh."""
+    lock = image.on("").lock_path
+    return [path for path in (lock, *image.other_locks, image.sources_path, image.finish_path) if path.is_file()]
 
 
 def bench_files(image: Image) -> list[str]:

@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from runner import trees
+from runner.catalog.architectures import is_asked
 from runner.catalog.images import CatalogError, Image, load_catalog
 from runner.errors import naming
 from runner.images import lock_facts
@@ -28,7 +29,7 @@ from runner.images.locking import LockError, make_lock, resolve
 Say = Callable[[str], None]
 
 # Files of the neighbour's own lock.
-_OF_THE_LOCK = ("requirements.lock", "sources.lock", "requirements.seal", "*.part")
+_OF_THE_LOCK = ("requirements*.lock", "sources.lock", "requirements*.seal", "*.part")
 
 # A package that is held to one CUDA may ask for another one that is not held yet.
 _MOST_ROUNDS = 4
@@ -200,10 +201,16 @@ def _requirement(line: str) -> Requirement | None:
 
 
 def _pin(line: str) -> _Pin | None:
-    """The line as a pin; None where it is a comment, or asks for a range."""
-    requirement = _requirement(line)
+    """The line as a pin; None where it is a comment, asks for a range, or is for other machines only."""
+    requirement = None if _is_elsewhere(line) else _requirement(line)
     operators = [specifier.operator for specifier in requirement.specifier] if requirement else []
     return _Pin(requirement) if requirement and operators == ["=="] and "*" not in str(requirement.specifier) else None
+
+
+def _is_elsewhere(line: str) -> bool:
+    """True if the line asks for a package on other machines only, as for the framework's where that has another name or label."""
+    requirement = _requirement(line)
+    return requirement is not None and not is_asked(requirement, "")
 
 
 def _pins(text: str) -> list[_Pin]:
@@ -345,7 +352,7 @@ def _written(newer: Newer, text: str, resolved: _Resolved) -> str:
             continue
         if pin:
             line = re.sub(r"==\s*[^\s;#,]+", f"=={resolved.versions[pin.name]}", line, count=1)
-        elif line.lstrip().startswith("#"):
+        elif line.lstrip().startswith("#") or _is_elsewhere(line):
             line = _renewed(line, image.framework_version, newer.framework_version)
             line = _renewed(
                 line, *(f"CUDA {'.'.join((cuda or '').split('.')[:2])}" for cuda in (image.cuda, resolved.cuda))

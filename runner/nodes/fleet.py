@@ -4,6 +4,7 @@ or taken."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import threading
 import time
@@ -11,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.catalog.architectures import why_not
 from runner.catalog.frameworks import load_frameworks
+from runner.catalog.images import load_catalog
 from runner.catalog.workloads import Workload, load_workloads
 from runner.nodes.link import Heard, Link, opened
 from runner.nodes.transports.transport import Node, Nodes, NodesError
@@ -213,12 +216,21 @@ class Fleet:
             return f"image {in_a_line(cell.image, 60)!r}"
         if why := not_planned(cell, options.preset, options.seed, self.workloads, self.frameworks):
             return why
+        if why := _not_on(cell.image, hello.architecture):
+            return f"{cell.image}: {why}"
         boards: dict[str, set[str]] = {}
         for gpu in hello.gpus:
             boards.setdefault(gpu.model, set()).add(gpu.board)
         if cell.device_kind == "cpu":
             return None if cell.device_model == hello.cpu.model else "another CPU than its own"
         return None if 0 < cell.devices <= len(boards.get(cell.device_model, ())) else "GPUs that it does not have"
+
+
+@functools.cache
+def _not_on(image: str, architecture: str) -> str | None:
+    """Why an image of the catalog does not run on an architecture; None where it does, and of an interpreter of the user's."""
+    images = load_catalog()
+    return why_not(images[image], architecture) if image in images else None
 
 
 def _waits_for(member: Member) -> str:

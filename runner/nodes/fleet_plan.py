@@ -91,6 +91,7 @@ def _facts(member: Member) -> dict[str, Any]:
             "host": hello.host,
             "boot_id": hello.boot_id,
             "kernel": hello.kernel,
+            "architecture": hello.architecture,
             "cpu_model": hello.cpu.model,
             "cpu_count": hello.cpu.count,
             "memory_bytes": hello.cpu.memory_bytes,

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from pydantic import ValidationError
 
 from bench import identity
+from runner.catalog.architectures import kernel_machine
 from runner.engines.base import ReadyImage
 from runner.errors import UserError
 from runner.machine import lease, telemetry
@@ -230,6 +231,7 @@ class Agent:
                 host=socket.gethostname(),
                 boot_id=boot_id(),
                 kernel=machine.kernel,
+                architecture=kernel_machine(),
                 cpu=machine.cpu,
                 gpus=machine.gpus,
                 refused=machine.refused,

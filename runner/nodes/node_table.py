@@ -27,6 +27,7 @@ _OF_NODE: dict[str, Callable[[Hello], str]] = {
     "CPUs": lambda hello: str(hello.cpu.count),
     "memory": lambda hello: f"{hello.cpu.memory_bytes / 2**30:.0f} GiB",
     "kernel": lambda hello: hello.kernel,
+    "architecture": lambda hello: hello.architecture,
     "GPUs": gpus_of,
 }
 # The most nodes to name of a fact.

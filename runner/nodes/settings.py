@@ -55,6 +55,7 @@ OF_GPU: dict[str, Callable[[Entry], str]] = {
 }
 OF_HOST: dict[str, Callable[[Entry], str]] = {
     "kernel": _text("kernel"),
+    "architecture": _text("architecture"),
     "CPU": _text("cpu_model"),
     "CPUs": _text("cpu_count"),
 }

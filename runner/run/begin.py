@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from bench import identity
 from runner.catalog import frameworks, workloads
-from runner.catalog.architectures import kernel_machine
+from runner.catalog.architectures import for_machine, kernel_machine
 from runner.catalog.images import Image, load_catalog, select_images
 from runner.engines import choose
 from runner.engines.base import Engine, Settings
@@ -99,7 +99,8 @@ def _prospect(
     """The plan for an engine that cannot run the images for which `unfit` gives a reason. `earlier`: how long cells took before."""
     specifications = workloads.load_workloads()
     offered = load_catalog(options.catalog) if options.catalog else engine.images(bool(machine.gpus))
-    chosen = select_images(offered, options.images or ["*"])
+    here = kernel_machine()
+    chosen = [for_machine(image, here) for image in select_images(offered, options.images or ["*"])]
     plan = make_plan(options, chosen, specifications, frameworks.load_frameworks(), machine, unfit)
     return Prospect(
         options=options,

@@ -16,7 +16,6 @@ from runner.engines.docker.engine import DockerEngine
 from runner.errors import UserError
 from runner.images import builder, generated_files
 from runner.images.docker_client import connect, list_images
-from runner.images.recipe import recipe
 from runner.images.transfer import registry
 from runner.results.store import write_bytes
 
@@ -38,13 +37,16 @@ def build(
     """Prints the digest of each image; with --push, registry/name@digest."""
 
     def build_one(image: Image) -> None:
-        client, image_recipe = connect(), recipe(image, base_image)
+        client = connect()
+        image_recipe = builder.recipe_here(client, image, base_image)
         digest = builder.build(image, base_image, note, client, cache_from=cache_from, images=here)
         if push:
             digest = registry.push(client, image_recipe, push, note)
         if sbom:
             sbom.mkdir(parents=True, exist_ok=True)
-            text = generated_files.sbom(image, image_recipe.base, builder.debian_packages(client, image_recipe.tag))
+            text = generated_files.sbom(
+                image_recipe.image, image_recipe.base, builder.debian_packages(client, image_recipe.tag)
+            )
             write_bytes(sbom / f"{image.name}.spdx.json", text.encode())
         typer.echo(f"{image.name} {digest}")
 

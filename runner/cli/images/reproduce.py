@@ -8,7 +8,6 @@ from runner.cli.images import Names, chosen
 from runner.cli.shared import BaseImage, note
 from runner.images import builder
 from runner.images.docker_client import connect
-from runner.images.recipe import recipe
 
 
 def reproduce(names: Names, base_image: BaseImage = None) -> None:
@@ -17,7 +16,7 @@ def reproduce(names: Names, base_image: BaseImage = None) -> None:
     different = False
     for image in chosen(names):
         image_id = builder.build(image, base_image, note, client)
-        difference = builder.build_again(client, recipe(image, base_image), image_id, note)
+        difference = builder.build_again(client, builder.recipe_here(client, image, base_image), image_id, note)
         different = different or difference is not None
         typer.echo(f"{image.name} {image_id} " + (f"differs: {difference}" if difference else "is reproduced"))
     raise typer.Exit(1 if different else 0)

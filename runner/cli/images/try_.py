@@ -9,6 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import typer
 
+from runner.catalog.architectures import for_machine, kernel_machine
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import CatalogError, Image
 from runner.catalog.names import unknown_name
@@ -81,7 +82,8 @@ def try_(
         good = [_compiled(image, compile_for.split(","), wanted) for image in chosen(names)]
         note("`runner images files` writes docs/gpu-compiled.md from the records")
     else:
-        good = [_checked(image, engine, wanted, trial.TrialEngine(driver), keep) for image in chosen(names)]
+        here = [for_machine(image, kernel_machine()) for image in chosen(names)]
+        good = [_checked(image, engine, wanted, trial.TrialEngine(driver), keep) for image in here]
         note("`runner images files` writes docs/gpu-images.md from the records")
     raise typer.Exit(0 if all(good) else 1)
 

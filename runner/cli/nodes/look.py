@@ -26,6 +26,7 @@ class NodeRecord(TypedDict, total=False):
     why_not: Required[str | None]
     host: str
     kernel: str
+    architecture: str
     engine: str
     cpu: Cpu
     gpus: tuple[Gpu, ...]
@@ -90,6 +91,7 @@ def _record(member: Member) -> NodeRecord:
         record |= {
             "host": hello.host,
             "kernel": hello.kernel,
+            "architecture": hello.architecture,
             "engine": hello.engine,
             "cpu": hello.cpu,
             "gpus": hello.gpus,

@@ -32,7 +32,6 @@ from runner.images.docker_client import (
     NotThereError,
     asking,
     connect,
-    find_image,
     list_images,
 )
 from runner.images.recipe import Recipe, layer_bytes
@@ -155,10 +154,9 @@ class DockerEngine(Engine):
         return self._missing_bases[recipe.base]
 
     def _machine(self, name: str) -> str:
-        """The architecture of an image that is here; of another one the engine pulls its own."""
+        """The architecture of an image: the engine is asked once."""
         if name not in self._machines:
-            image = find_image(self._client, name)
-            self._machines[name] = str((image.attrs if image else self._info).get("Architecture"))
+            self._machines[name] = builder.machine_of(self._client, name)
         return self._machines[name]
 
     def why_no_gpu(self) -> str | None:
@@ -247,7 +245,8 @@ class DockerEngine(Engine):
             may_build=self._settings.may_build,
         )
         digest = registry.identity(self._client, image, image_id)
-        return ReadyImage(image, digest, ("python", "-m", "bench"))
+        machine = self._machine(self._recipe(image).base)
+        return ReadyImage(architectures.for_machine(image, machine), digest, ("python", "-m", "bench"))
 
     def start(
         self,

@@ -147,6 +147,8 @@ class Hello(_Message):
     host: Text
     boot_id: Text
     kernel: Text
+    # The kernel's word for its machine.
+    architecture: Name
     cpu: Cpu
     gpus: Annotated[tuple[Gpu, ...], Field(max_length=64)]
     refused: Annotated[tuple[Refused, ...], Field(max_length=64)]

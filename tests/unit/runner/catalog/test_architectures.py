@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from runner.admission.admit import image_of
 from runner.catalog import architectures
 from runner.catalog.architectures import AARCH64, X86_64, emulated, holds_on, why_not
-from runner.catalog.images import BASES, IMAGES, Image, load_catalog, load_image
+from runner.catalog.images import BASES, IMAGES, CatalogError, Image, load_catalog, load_image
 from runner.cli.main import app
 from runner.engines.base import ReadyImage, Slot
 from runner.engines.docker import engine
@@ -22,6 +23,8 @@ from runner.engines.process import interpreters, venv
 from runner.errors import EngineError
 from runner.images import locking
 from runner.images.lock_facts import LockedFile
+from runner.images.recipe import installed_files, recipe
+from tests.fixtures.plans import make_cell
 
 CATALOG = load_catalog()
 
@@ -39,10 +42,10 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_thirteen_locks_or_more_hold_on_both_architectures() -> None:
+def test_sixteen_images_or_more_run_on_both_architectures() -> None:
     both = [image.name for image in CATALOG.values() if holds_on(image) == ["x86_64", "aarch64"]]
-    assert len(both) >= 13
-    assert {"jax-0.10.2-cpu", "onnxruntime-1.31.1-cu132", "torch-2.15.0-cu132"} <= set(both)
+    assert len(both) >= 16
+    assert {"jax-0.10.2-cpu", "onnxruntime-1.31.1-cu132", "torch-2.15.0-cu132", "tensorflow-2.21.0-cpu"} <= set(both)
 
 
 def test_every_lock_was_looked_at() -> None:
@@ -96,6 +99,42 @@ def test_a_lock_that_was_not_looked_at_holds_nowhere_else(jax: Image) -> None:
     assert "was not looked at for aarch64" in (why_not(jax, "aarch64") or "")
 
 
+def test_an_architecture_with_a_lock_of_its_own_is_another_image_with_the_same_tag(tmp_path: Path) -> None:
+    shutil.copytree(IMAGES / "tensorflow-2.21.0-cpu", tmp_path / "tensorflow-2.21.0-cpu")
+    shutil.copy(IMAGES / BASES, tmp_path)
+    image = load_image(tmp_path / "tensorflow-2.21.0-cpu")
+    there, here = (architectures.for_machine(image, machine) for machine in ("arm64", "x86_64"))
+    assert [path.name for path in (there.lock_path, there.seal_path)] == [
+        *("requirements.aarch64.lock", "requirements.aarch64.seal")
+    ]
+    assert here.lock_path == image.lock_path != there.lock_path
+    assert here.lock_sha256 == image.lock_sha256 != there.lock_sha256
+    # A person's cell is known by the lock of the machine that measured it.
+    cells = [make_cell(image=image.name, lock_sha256=each.lock_sha256) for each in (here, there)]
+    assert [own and own.lock_path.name for own in map(image_of, cells)] == [here.lock_path.name, there.lock_path.name]
+    # An index has one tag for both, which changes with either lock.
+    layers = recipe(there).layers
+    assert recipe(there).input_tag == recipe(image).input_tag
+    assert recipe(there).labels("")["dlbench.lock_sha256"] == there.lock_sha256
+    assert {path.name for path in installed_files(image)} == {"requirements.lock", "requirements.aarch64.lock"}
+    edit(there.lock_path, "wheel==0.48.0", "wheel==0.48.1")
+    assert recipe(image).layers != layers
+    assert image.lock_sha256 == here.lock_sha256
+
+
+def test_a_gpu_image_has_one_lock(tmp_path: Path) -> None:
+    shutil.copytree(IMAGES / "torch-2.15.0-cu132", tmp_path / "torch-2.15.0-cu132")
+    shutil.copy(IMAGES / BASES, tmp_path)
+    shutil.copy(
+        IMAGES / "torch-2.15.0-cu132" / "requirements.lock",
+        tmp_path / "torch-2.15.0-cu132" / "requirements.aarch64.lock",
+    )
+    with pytest.raises(
+        CatalogError, match=r"requirements\.aarch64\.lock: the layers of NVIDIA's wheels are made of one"
+    ):
+        load_image(tmp_path / "torch-2.15.0-cu132")
+
+
 def test_nothing_is_measured_where_it_would_be_emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert emulated("amd64", "x86_64") is None
     assert "its times would be those of the emulation" in (emulated("arm64", "x86_64") or "")
@@ -113,6 +152,7 @@ def test_nothing_is_measured_where_it_would_be_emulated(tmp_path: Path, monkeypa
         ("aarch64", "arm64", "torch-2.13.0-cpu", "torch==2.13.0+cpu has no wheel for aarch64 in its lock"),
         # No base is here yet: the engine pulls that of its own machine.
         ("aarch64", None, "torch-2.13.0-cpu", "torch==2.13.0+cpu has no wheel for aarch64 in its lock"),
+        ("aarch64", "arm64", "tensorflow-2.21.0-cpu", None),
         ("x86_64", "arm64", "jax-0.10.2-cpu", "it is for arm64 and would be emulated on this x86_64 machine"),
         ("aarch64", "amd64", "jax-0.10.2-cpu", "it is for amd64 and would be emulated on this aarch64 machine"),
     ],
@@ -121,16 +161,20 @@ def test_an_engine_leaves_out_what_it_could_only_emulate(
     monkeypatch: pytest.MonkeyPatch, machine: str, base: str | None, image: str, reason: str | None
 ) -> None:
     here = SimpleNamespace(attrs={"Architecture": base}) if base else None
-    monkeypatch.setattr(engine, "find_image", lambda *_: here)
+    monkeypatch.setattr(engine.builder, "find_image", lambda *_: here)
     monkeypatch.setattr(engine.builder, "built", lambda *_: "sha256:1")
-    for name, fact in (("_client", None), ("_info", {"Architecture": machine}), ("_listed", lambda _: None)):
+    for name, fact in (
+        ("_client", SimpleNamespace(info=lambda: {"Architecture": machine})),
+        ("_info", {"Architecture": machine}),
+        ("_listed", lambda _: None),
+    ):
         monkeypatch.setattr(engine.DockerEngine, name, fact)
     why = engine.DockerEngine().unfit(CATALOG[image])
     assert why is None if reason is None else (why or "").startswith(reason)
 
 
 def test_a_loaded_image_of_another_architecture_is_checked_and_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "find_image", lambda *_: SimpleNamespace(attrs={"Architecture": "arm64"}))
+    monkeypatch.setattr(engine.builder, "find_image", lambda *_: SimpleNamespace(attrs={"Architecture": "arm64"}))
     facts = {"_client": None, "_info": {"Architecture": "x86_64"}, "_hook": "", "options": lambda *_: {}}
     for name, fact in facts.items():
         monkeypatch.setattr(engine.DockerEngine, name, fact)

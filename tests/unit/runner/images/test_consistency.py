@@ -20,6 +20,8 @@ from runner.images import generated_files as images_files
 from tests.fixtures.waiting import within
 
 NAME = "torch-2.9.1-cu128"
+# aarch64 has a lock of its own.
+OWN = "tensorflow-2.21.0-cpu"
 
 
 @pytest.fixture
@@ -32,6 +34,7 @@ def folder(tmp_path: Path) -> Path:
         "mxnet-1.9.1-cpu",
         "jax-0.12.0.1-cu132",
         "jax-0.10.2-cpu",
+        OWN,
     ):
         shutil.copytree(IMAGES / name, tmp_path / name)
     shutil.copy(IMAGES / BASES, tmp_path)
@@ -109,6 +112,24 @@ def test_a_requirement_changed_without_a_new_lock_is_named(folder: Path) -> None
     found = problems(folder)
     assert f"{folder / NAME / 'requirements.in'}: it was changed after the lock was made" in found[0]
     assert "numpy==2.3.5 is not the numpy<2.3 of requirements.in" in found[1]
+
+
+def test_the_lock_of_another_architecture_is_checked_as_the_first_one_is(folder: Path) -> None:
+    lock, requirements = (folder / OWN / f"requirements.{end}" for end in ("aarch64.lock", "in"))
+    edit(lock, "wrapt==2.5.2", "wrapt==2.5.1")
+    assert [line.split("; ")[0] for line in problems(folder)] == [
+        f"{lock}: wrapt==2.5.2 is not there, or its line was edited",
+        f"{lock}: wrapt==2.5.1 was not locked",
+    ]
+    edit(lock, "wrapt==2.5.1", "wrapt==2.5.2")
+    edit(requirements, "tensorflow==2.21.0; ", "tensorflow==2.21.1; ")
+    assert f"{lock}: tensorflow==2.21.0 is not the tensorflow==2.21.1; platform_machine" in "\n".join(problems(folder))
+    edit(requirements, 'tensorflow==2.21.1; platform_machine == "aarch64"\n', "")
+    edit(requirements, '; platform_machine != "aarch64"', "")
+    assert f"{lock}: it and requirements.in, which does not name its architecture in a marker" in problems(folder)[0]
+    lock.unlink()
+    edit(requirements, "tensorflow-cpu==2.21.0", 'tensorflow-cpu==2.21.0; platform_machine != "aarch64"')
+    assert f"{lock}: it and requirements.in, which names its architecture, do not go together" in problems(folder)[0]
 
 
 def test_a_missing_seal_is_named_with_the_command_that_makes_it(folder: Path) -> None:

@@ -18,6 +18,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from runner.catalog.architectures import why_not
 from runner.catalog.images import CatalogError, Image, load_catalog, load_image, read_pins
 from runner.cli.images import lock as commands
 from runner.cli.main import app
@@ -252,6 +253,62 @@ def test_a_lock_writes_the_cuda_that_its_wheels_hold(cuda: Path) -> None:
     assert lock_facts.wheel_bytes(image) == sizes
     locking.write_seal(image)
     assert lock_facts.wheel_bytes(image) == sizes
+
+
+MARKED = """\
+tinygrad==1.0; platform_machine != "aarch64"
+# of 1.0 for arm
+tinygrad-arm==1.0; platform_machine == "aarch64"
+numpy==2.0
+protobuf
+"""
+
+
+@pytest.mark.slow
+def test_an_architecture_that_requirements_name_has_a_lock_of_its_own(
+    cpu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, day = cpu / "tinygrad-1.0-cpu", date(2026, 2, 1)
+    (folder / "requirements.in").write_text(MARKED)
+    x86, arm = "cp311-cp311-manylinux_2_17_x86_64", "cp311-cp311-manylinux_2_17_aarch64"
+    releases = [
+        *(Release("tinygrad", version, tag=x86, day=first) for version, first in (("1.0", day), ("1.1", DAY))),
+        *(Release("tinygrad-arm", version, tag=arm, day=first) for version, first in (("1.0", day), ("1.1", DAY))),
+        Release("numpy", "2.0"),
+        # Both architectures get the release that x86-64 has a wheel of, too.
+        Release("protobuf", "3.0"),
+        Release("protobuf", "4.0", tag=arm),
+    ]
+    # The index here gives no parts of wheels.
+    monkeypatch.setattr(locking, "_is_for", lambda *_: True)
+    with package_index.serve(releases) as url:
+        monkeypatch.setenv("PIP_INDEX_URL", url)
+        locking.make_lock(only(cpu), date(2026, 2, 2), quiet)
+        image = only(cpu)
+        there = image.on("aarch64")
+        assert {pin.name: pin.version for pin in read_pins(there.lock_path)} == {
+            "tinygrad-arm": "1.0",
+            "numpy": "2.0",
+            "protobuf": "3.0",
+        }
+        assert {pin.name for pin in read_pins(image.lock_path)} == {"tinygrad", "numpy", "protobuf"}
+        assert (why_not(image, "arm64"), why_not(image, "x86_64")) == (None, None)
+        assert "aarch64" not in image.seal_path.read_text()
+        assert "aarch64-manylinux_2_34" in there.lock_path.read_text().splitlines()[0]
+
+        newer = update.find_newer(image, DAY, quiet)
+        assert newer is not None
+        new = update.make_folder(newer, DAY, quiet)
+        assert new is not None
+        assert (new.folder / "requirements.in").read_text() == MARKED.replace("1.0", "1.1")
+        assert "tinygrad-arm==1.1" in new.on("aarch64").lock_path.read_text()
+
+        # Without the marker the lock of the architecture goes as well.
+        (folder / "requirements.in").write_text("tinygrad==1.0\nnumpy==2.0\nprotobuf==3.0\n")
+        locking.make_lock(image, date(2026, 2, 2), quiet)
+    assert sorted(path.name for path in folder.glob("requirements.*")) == [
+        *("requirements.in", "requirements.lock", "requirements.seal")
+    ]
 
 
 @pytest.mark.slow

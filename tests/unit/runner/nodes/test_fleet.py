@@ -45,8 +45,8 @@ class Nowhere(Nodes):
 
 def hello(**fields: Any) -> Hello:
     usual: dict[str, Any] = {
-        "host": "a", "boot_id": "boot-a", "kernel": "6.1", "cpu": CPU, "gpus": (), "refused": (), "why_no_gpu": None,
-        "notes": (), "engine": "venv", "why_engine": "as asked", "fetch_bytes": 0, "cells": (), "skips": (),
+        "host": "a", "boot_id": "boot-a", "kernel": "6.1", "architecture": "x86_64", "cpu": CPU, "gpus": (), "refused": (),
+        "why_no_gpu": None, "notes": (), "engine": "venv", "why_engine": "as asked", "fetch_bytes": 0, "cells": (), "skips": (),
     }  # fmt: skip
     return Hello(**(usual | fields))
 
@@ -58,6 +58,7 @@ def a_fleet(**members: Hello) -> Fleet:
 
 
 CELL = make_cell(batch=64, device_model=CPU.model)
+TORCH = replace(CELL, image="torch-2.13.0-cpu")
 GPU_CELL = make_cell(batch=64, device_kind="cuda", device_model=H200.model)
 
 
@@ -73,6 +74,10 @@ GPU_CELL = make_cell(batch=64, device_kind="cuda", device_model=H200.model)
         (hello(boot_id="b", cells=(replace(CELL, framework="cobol"),)), "cobol gru-imdb fp32"),
         (hello(boot_id="b", cells=(replace(CELL, device_model="Z80"),)), "another CPU than its own"),
         (hello(boot_id="b", cells=(GPU_CELL,)), "GPUs that it does not have"),
+        (
+            hello(boot_id="b", architecture="aarch64", cells=(TORCH,)),
+            "torch-2.13.0-cpu: torch==2.13.0+cpu has no wheel for aarch64 in its lock",
+        ),
     ],
 )
 def test_a_node_that_cannot_stand_beside_the_others_is_refused(other: Hello, why: str) -> None:
@@ -172,6 +177,27 @@ def test_what_one_node_leaves_to_the_others_is_said_with_its_reason() -> None:
     fleet = a_fleet(n1=hello(cells=(CELL,), skips=(nowhere,)), n2=hello(skips=(skip, nowhere)))
     lines = node_table.not_everywhere(list(fleet.members.values()))
     assert lines == ["n2 leaves 1 cell to other nodes: the disk is full"]
+
+
+def test_a_node_of_another_architecture_leaves_what_has_no_wheel_there_to_the_others() -> None:
+    both = replace(TORCH, image="jax-0.10.2-cpu", framework="jax")
+    skip = Skip(
+        **{name: getattr(TORCH, name) for name in ("image", "framework", "workload", "precision", "mode")},
+        device_kind="cpu",
+        device_model=CPU.model,
+        reason="torch==2.13.0+cpu has no wheel for aarch64",
+    )
+    arm = hello(boot_id="b", architecture="aarch64", cells=(both,), skips=(skip,))
+    fleet = a_fleet(n1=hello(cells=(TORCH, both)))
+    assert fleet._why_not(arm) is None
+    fleet.members["n2"] = Member(Node("n2", ()), hello=arm)
+    prospect = prospect_of(fleet, Options())
+    assert (prospect.plan.cells, prospect.plan.skips) == ((TORCH, both), ())
+    assert {
+        "architecture differs: x86_64 (n1); aarch64 (n2)",
+        "n2 leaves 1 cell to other nodes: torch==2.13.0+cpu has no wheel for aarch64",
+    } <= set(prospect.machine.notes)
+    assert [entry["architecture"] for entry in prospect.facts()["nodes"]] == ["x86_64", "aarch64"]
 
 
 def test_what_many_nodes_say_alike_is_said_once_with_the_first_of_them() -> None:
