@@ -185,9 +185,9 @@ class Framework(_Module):
 
     It must have:
     NAME                the folder's name
-    configure(setup)    sets precision, threads and memory, before anything is built
+    configure(setup)    sets precision, threads and memory, before anything is built; on a GPU it calls bench.cuda.require_gpus
     versions()          package or library -> version; "framework" is the framework's own
-    device(setup)       the protocol's `device`, of all devices; raises Unsupported where setup.device is "cuda" and there is no GPU
+    device(setup)       the protocol's `device`, of all devices
     settings()          the switches, as the framework reads them back
     """
 

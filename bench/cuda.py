@@ -11,8 +11,14 @@ from bench.errors import NoDevice, Unsupported
 _FAILED = -1
 
 
-# The CUDA driver's answers where it can open no GPU: the number, its name in cuda.h, and the remedy.
+# The CUDA driver's answers where it can open no GPU: the number, its name in cuda.h, and the remedy. A driver names the numbers that it
+# knows; older ones do not know them all.
 _STATES = {
+    2: ("CUDA_ERROR_OUT_OF_MEMORY", "the GPU's memory is full: `nvidia-smi` tells which processes hold it"),
+    46: (
+        "CUDA_ERROR_DEVICE_UNAVAILABLE",
+        "another process holds the GPU in compute mode `exclusive process`, or the mode is `prohibited`: wait, or `nvidia-smi -c DEFAULT`",
+    ),
     100: (
         "CUDA_ERROR_NO_DEVICE",
         "no GPU is visible here: look at CUDA_VISIBLE_DEVICES, and at what the container was given",
@@ -34,37 +40,91 @@ _STATES = {
 }
 
 
-def require_gpus(library, count, devices=1):
-    """Raises NoDevice where CUDA opens no GPU, and Unsupported where a library finds fewer than the cell has devices.
+def require_gpus(library, built, count, devices=1):
+    """Raises an error where a library finds fewer GPUs than the cell has devices.
 
-    `library` is its name with its version.
+    A property of the library, such as a build without CUDA, is Unsupported. The state of a machine that a person can mend, such as a
+    driver that is older than the build, is NoDevice. `library` is its name with its version. `built` is what it says of its build: CUDA's
+    version, "" where it has CUDA and does not say which, None where it has none.
     """
+    if built is None:
+        raise Unsupported("%s is built without CUDA; install its build with CUDA" % library)
+    if built:
+        library = "%s (CUDA %s)" % (library, built)
     if not count:
-        reason = why_none()
+        reason = why_none(in_a_context=True)
         if reason:
             raise NoDevice("%s finds no GPU: %s" % (library, reason))
-        raise Unsupported("%s finds no GPU, and the CUDA driver does: it is built or installed for the CPU" % library)
+        raise NoDevice("%s opens no GPU, and the CUDA driver does: %s" % (library, _why_not_here(built)))
     if count < devices:
         raise Unsupported("the cell needs %d GPUs, and %s finds %d" % (devices, library, count))
 
 
-def why_none():
-    """Why the CUDA driver opens no GPU in this process: its own number and name, and the remedy; None where it opens one."""
+def why_none(in_a_context=False):
+    """Why the CUDA driver opens no GPU in this process: its own number and name, and the remedy; None where it opens one.
+
+    in_a_context: a context is made on the first GPU, too, as a framework does. That takes a part of the GPU's memory for a moment.
+    """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         return "%s; start the container with a GPU, or use the CPU image" % error
-    code, number = driver.cuInit(0), ctypes.c_int(0)
-    code = code or driver.cuDeviceGetCount(ctypes.byref(number))
-    if code == 0 and number.value > 0:
+    number, device, context = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_void_p()
+    code, call = driver.cuInit(0), "cuInit"
+    if code == 0:
+        code, call = driver.cuDeviceGetCount(ctypes.byref(number)), "cuDeviceGetCount"
+        # A driver that starts and has no device to show means the same as one that says so.
+        code = code or (0 if number.value else 100)
+    if code == 0 and in_a_context:
+        call = "cuDevicePrimaryCtxRetain"
+        code = driver.cuDeviceGet(ctypes.byref(device), 0) or driver.cuDevicePrimaryCtxRetain(
+            ctypes.byref(context), device
+        )
+        if code == 0:
+            driver.cuDevicePrimaryCtxRelease(device)
+    if code == 0:
         return None
-    name, remedy = _STATES.get(code or 100, ("", "`nvidia-smi` and the kernel's log (`dmesg`) may tell more"))
-    return "cuInit says %d%s; %s" % (code or 100, name and " " + name, remedy)
+    name, remedy = _STATES.get(code) or (_said(driver.cuGetErrorName, code), _remedy(driver, code))
+    return "%s says %d%s; %s" % (call, code, name and " " + name, remedy)
 
 
-def kinds(has_cuda):
-    """A framework's device_kinds()."""
-    return ("cpu", "cuda") if has_cuda else ("cpu",)
+def _remedy(driver, code):
+    """A remedy for an error without one of its own. CUDA's sentence for it comes first."""
+    sentence = _said(driver.cuGetErrorString, code)
+    if 805 <= code <= 810:
+        remedy = "look at MPS's control daemon (`nvidia-cuda-mps-control`), or take CUDA_MPS_PIPE_DIRECTORY out of the environment"
+    else:
+        remedy = "`nvidia-smi` and the kernel's log (`dmesg`) may tell more"
+    return sentence and "%s: %s" % (sentence, remedy) or remedy
+
+
+def _said(function, code):
+    """The text that cuGetErrorName or cuGetErrorString has for a number; "" where the driver does not know it."""
+    text = ctypes.c_char_p()
+    return (text.value or b"").decode("ascii", "replace") if function(code, ctypes.byref(text)) == 0 else ""
+
+
+def _why_not_here(built):
+    """Why a library opens no GPU where the CUDA driver opens one, and the remedy."""
+    number = ctypes.c_int(0)
+    ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number))
+    driver = number.value // 1000, number.value % 1000 // 10
+    needed = tuple(int(part) for part in re.findall(r"\d+", built)[:2])
+    # Within a major release of CUDA any driver serves since CUDA 11 (NVIDIA's minor-version compatibility).
+    if needed and driver < (needed[:1] if needed >= (11,) else needed):
+        return (
+            "the driver is of CUDA %d.%d and too old for the build; install a newer driver, or a build for CUDA %d"
+            % (driver + driver[:1])
+        )
+    return (
+        "the driver is of CUDA %d.%d, so the build lacks a library of its CUDA, which its log names; install it again with these"
+        % driver
+    )
+
+
+def kinds(built):
+    """A framework's device_kinds(), by what it says of its build, as for require_gpus."""
+    return ("cpu",) if built is None else ("cpu", "cuda")
 
 
 def device(name="GPU 0", count=None, compute_capability=None, memory=None):

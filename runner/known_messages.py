@@ -56,6 +56,12 @@ KNOWN = (
         "the CDI specification is missing or older than the GPUs' present MIG layout",
         "`systemctl restart nvidia-cdi-refresh` or `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; see `nvidia-ctk cdi list`",
     ),
+    # containerd's words, and those of moby's daemon/cdi.go
+    Known(
+        r"failed to inject CDI devices|CDI device injection failed",
+        "the engine could not give the container the GPUs by CDI",
+        "see `nvidia-ctk cdi list`; `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, then restart dockerd",
+    ),
     Known(
         r"invoking the NVIDIA Container Runtime Hook directly",
         "the toolkit runs in mode csv or cdi, where the hook is not for direct use",
@@ -120,7 +126,7 @@ KNOWN = (
         "restart the machine, or start the container again: it holds an older libcuda",
     ),
     Known(
-        r"no CUDA-capable device is detected|CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice|finds no GPU: cuInit says 100"
+        r"no CUDA-capable device is detected|CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice"
         r"|No CUDA GPUs are available|No visible GPU devices",
         "no GPU is visible to the process",
         "look at CUDA_VISIBLE_DEVICES, and at what the container was given; `runner doctor` tells more",
@@ -187,6 +193,11 @@ KNOWN = (
         "`nvidia-smi -c DEFAULT` allows several processes; `runner gpus` shows the mode and who computes on it",
     ),
     Known(
+        r"CUDA_ERROR_MPS_\w+|cudaErrorMps\w+|MPS (client|server)\b|multi-process service|says 8(0[5-9]|10)\b",
+        "the process is a client of NVIDIA's MPS, whose server does not take it",
+        "look at `nvidia-cuda-mps-control` and its logs, or take CUDA_MPS_PIPE_DIRECTORY out of the environment",
+    ),
+    Known(
         r"libcuda\.so\.1: cannot open shared object file",
         "the container was started without a GPU, or without the capability `compute`",
         "`runner doctor` tells why",
@@ -197,12 +208,17 @@ KNOWN = (
         "`nvidia-smi` on the machine itself; a container needs GPUs given to it: `runner doctor` tells more",
     ),
     Known(
-        r"finds no GPU, and the CUDA driver does",
-        "the framework cannot use the GPU that the driver opens: its build is for the CPU, or for a newer CUDA than the driver has",
-        "its build for the CUDA that `nvidia-smi` shows, or a newer driver",
+        r"opens no GPU, and the CUDA driver does",
+        "the framework cannot use the GPU that the driver opens: its build is of a newer CUDA than the driver, or lacks a library of it",
+        "its build for the CUDA that `nvidia-smi` shows with all of its libraries, or a newer driver",
     ),
     Known(
-        r"finds no GPU: cuInit says|failed call to cuInit|Failed call to cuInit",
+        r"is built without CUDA|Torch not compiled with CUDA enabled",
+        "the framework's build is for the CPU",
+        "its build with CUDA: the index or the package's name says which (cu128, cuda12, -gpu)",
+    ),
+    Known(
+        r"finds no GPU: cu\w+ says|[Ff]ailed call to cuInit|operation cuInit\(0\) failed",
         "the CUDA driver does not start",
         "`runner doctor`, `nvidia-smi`, and the kernel's log (`dmesg`) tell more",
     ),

@@ -112,7 +112,7 @@ def cuda(scene: Scene) -> Iterator[Check]:
             )
             continue
         said, _, fix = reason.partition("; ")
-        if reason.startswith("cuInit"):
+        if reason.startswith("cu"):
             yield Check(
                 "CUDA",
                 FAIL,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 UNSUPPORTED = "bench.errors.Unsupported: "
 # And where CUDA opens no GPU.
 NO_DEVICE = "bench.errors.NoDevice: "
+# The words of bench.cuda where this framework opens no GPU, and others may: its build is too new for the driver, or not whole.
+OPENS_NONE = "opens no GPU, and the CUDA driver does"
 
 
 @dataclass(frozen=True)

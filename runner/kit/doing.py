@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.engines.base import ReadyImage
-from runner.engines.probe import printed
+from runner.engines.probe import OPENS_NONE, printed
 from runner.engines.process.installed import InterpreterEngine
 from runner.kit import pack
 from runner.kit.agreement import energies
@@ -45,7 +45,7 @@ class _Silent:
 
 @dataclass
 class Doer:
-    """Does steps one after another. Once its GPU is lost, it begins no further one."""
+    """Does steps one after another. Once its GPU is lost, it begins no further one, and none of a framework that opens no GPU."""
 
     out: Path
     engine: InterpreterEngine
@@ -59,6 +59,8 @@ class Doer:
     code: Mapping[tuple[str, str], str]
     # Why no GPU is there any more.
     gone: str | None = None
+    # The frameworks that open no GPU where others may -> the reason.
+    unable: dict[str, str] = field(default_factory=dict)
     # The GPU, once it has fallen off the bus.
     _lost: list[str] = field(default_factory=list)
 
@@ -68,14 +70,19 @@ class Doer:
 
     def do(self, steps: Sequence[KitStep]) -> str:
         """Do the steps, as far as the time goes; the reason for which others are not done."""
+        over = False
         try:
             for step in steps:
-                if (limit := self._limit()) is None:
+                if step.cell.framework in self.unable:
+                    continue
+                if over := (limit := self._limit()) is None:
                     break
                 (self._measure if step.kind == "cell" else self._print)(step, limit)
         except KeyboardInterrupt:
             return "it was interrupted"
-        return self.gone or "the time was over"
+        return self.gone or "; ".join(
+            [*self.unable.values(), *(["the time was over"] if over or not self.unable else [])]
+        )
 
     def _limit(self) -> float | None:
         """The seconds that the next step may take; None where none begins any more."""
@@ -134,6 +141,10 @@ class Doer:
             parcel = replace(parcel, ended_by=full, tape=(), telemetry=())
             content = encode(parcel)
         status, said = outcome(step, parcel)
+        if status == "no-device" and OPENS_NONE in said and not self._lost:
+            self.unable[step.cell.framework] = said
+            say(f"{seconds:5.0f} s  {step}: {said}")
+            return
         if self._lost or status == "no-device":
             # The step is left for the start after the remedy.
             self.gone = "its GPU fell off the bus" if self._lost else f"no GPU can be opened ({said})"

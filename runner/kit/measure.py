@@ -28,8 +28,8 @@ from runner.machine.devices import Gpu, Machine
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit code 0: every step was done and ended well; 1: some failed or were not done; 2: nothing could be done, or the GPU is gone;
-    130: interrupted."""
+    """Exit code 0: every step was done, and ended well or was refused; 1: some failed or were not done; 2: nothing could be measured, or
+    the GPU is gone; 130: interrupted."""
     try:
         return run(parser().parse_args(words))
     except KeyboardInterrupt:
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
         doer = Doer(out, engine, ready, replace(machine, gpus=machine.gpus[:1]), monitor, deadline, code)
         why = doer.do([step for step in steps if not pack.path_of(out, step).is_file()])
         engine.sweep()
-    code = _conclude(out, steps, why)
+    code = _conclude(out, steps, why, bool(doer.unable))
     return 2 if doer.gone else code
 
 
@@ -104,8 +104,8 @@ def _open(python: str, gpu: Gpu) -> None:
         raise UserError(f"the driver shows {gpu.uuid}, and CUDA opens {', '.join(uuids)} instead; restart the machine")
 
 
-def _conclude(out: Path, steps: Sequence[KitStep], why: str) -> int:
-    """Pack the results and say what was done, and why the rest was not: the exit code."""
+def _conclude(out: Path, steps: Sequence[KitStep], why: str, unable: bool) -> int:
+    """Pack the results and say what was done, and why the rest was not: the exit code. `unable`: a framework opens no GPU."""
     done = [step for step in steps if pack.path_of(out, step).is_file()]
     left = [step for step in steps if step not in done]
     said = [pack.said(out, step) for step in done]
@@ -120,4 +120,7 @@ def _conclude(out: Path, steps: Sequence[KitStep], why: str) -> int:
         say("run the same command again: it goes on")
     say(f"results  {archive} ({archive.stat().st_size / 1e6:.1f} MB, sha256 {digest})")
     say("on another machine: runner import " + archive.name)
+    if not ok and not failed and (unable or not left):
+        say("nothing was measured" + ("" if left else ": every step was refused, and the line of each says why"))
+        return 2
     return 1 if failed or left else 0

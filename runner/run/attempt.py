@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from runner import trees
 from runner.admission.record import Recorder, other_code, wrong_device
 from runner.engines import cell_cache, jit_cache
+from runner.engines.probe import OPENS_NONE
 from runner.engines.pulse import Pulse
 from runner.errors import EngineError, EngineGoneError, system_fault
+from runner.known_messages import DEVICE_TAKEN
 from runner.machine import telemetry, telemetry_gpu
 from runner.machine.telemetry_cpu import Row
 from runner.results.parcel import (
@@ -43,8 +45,13 @@ if TYPE_CHECKING:
 # The kinds of the watchdog's verdicts on a cell that takes too long.
 _HANGS = ("time-limit", "hang")
 
-# The words of bench.cuda where CUDA opens no GPU. A libcuda for forward compatibility (804) may be an image's own.
+# The words of bench.cuda where CUDA opens no GPU for any program, and where this image opens none. A libcuda for forward compatibility
+# (804) may be an image's own.
 _UNOPENED = re.compile(r"finds no GPU: (?!cuInit says 804)(.*)")
+_UNABLE = re.compile(rf"finds no GPU: cuInit says 804|{OPENS_NONE}")
+
+# The errors of CUDA that another process may be the reason of, or that were seen to pass: memory is full, device unavailable, unknown.
+_PASSING = re.compile(rf"finds no GPU: cu\w+ says (?:2|46|999)\b|{DEVICE_TAKEN}")
 
 # From the signal that makes a hanging cell print its stack to the signal that ends it.
 _DUMP_SECONDS = 3.0
@@ -162,8 +169,13 @@ class Attempt:
         self.stopped = False
         # The board that fell off the bus during the cell.
         self.lost: str | None = None
-        # Why CUDA opened none of its GPUs, where that is so for every cell and not for this image alone.
+        # Why CUDA opened none of its GPUs, where that is so for every cell, and where it is so for this image.
         self.unopened: str | None = None
+        self.unable: str | None = None
+        # False for the second try of a cell that CUDA opened no GPU for.
+        self.may_pass = True
+        # True if CUDA opened no GPU, and may do so in a moment. Nothing is stored.
+        self.passing = False
         self._site = site
         self._observe = observe
         self._compiles = compiles
@@ -193,7 +205,8 @@ class Attempt:
         return arguments(cell, cell.framework in self._site.profiled, threads, self.job.repeat)
 
     def run(self, prepared: ReadyImage) -> tuple[str, str | None, float] | None:
-        """Run to the end and store the row: (status, reason, wall seconds). None when it was stopped, or its GPU was lost.
+        """Run to the end and store the row: (status, reason, wall seconds). None when it was stopped, its GPU was lost, or CUDA's error
+        may pass.
 
         Raises EngineError when the engine could not do its part, and what the store raises.
         """
@@ -236,7 +249,7 @@ class Attempt:
             recorder.close()
         self._settle(ended, recorder, cache)
         self.lost = self.lost or recording.lost or (telemetry_gpu.lost_board(self.boards) if ended.code else None)
-        if self.stopped or self.lost:
+        if self.stopped or self.lost or self.passing:
             return None
         killed = ended.code in _ENGINE_ENDED and not (ended.out_of_memory or self._ended_by or recorder.problem)
         if killed and (gone := _goes_down(site.engine)):
@@ -254,8 +267,12 @@ class Attempt:
 
     def _settle(self, ended: Exit, recorder: Recorder, cache: Path) -> None:
         """It has ended: what is to be said of that, and what becomes of the folder that its image's cells write."""
-        if self.boards and recorder.error and (unopened := _UNOPENED.search(str(recorder.error["message"]))):
+        error = str(recorder.error["message"]) if self.boards and recorder.error else ""
+        if unopened := _UNOPENED.search(error):
             self.unopened = unopened[1]
+        elif _UNABLE.search(error):
+            self.unable = error
+        self.passing = self.may_pass and bool(_PASSING.search(error))
         if self._ended_by and self._ended_by[0] in _HANGS and recorder.ended_well and ended.code == 0:
             # It had ended by itself before it was ended: its engine stood still, and handed its output over too late.
             self._ended_by = None

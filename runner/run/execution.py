@@ -59,7 +59,7 @@ def open_gpus(engine: str, gpus: Sequence[Gpu], run_id: str) -> None:
     # A container may open what a process of its host may not.
     for gpu in gpus if engine not in CONTAINER_ENGINES else ():
         uuids, reason = installed.opened(sys.executable, gpu.uuid)
-        if reason.startswith("cuInit"):
+        if reason.startswith("cu"):
             raise UsageError(f"{gpu.model} cannot be opened: {reason}; then say --resume {run_id}")
         if uuids and uuids != [gpu.uuid]:
             opens = f"the driver shows {gpu.uuid}, and CUDA opens {', '.join(uuids)} instead"
@@ -112,7 +112,7 @@ def execute(
     measured = len(cells.outcomes)
     code = summary.conclude(prospect, run, interrupted, write_report, minutes, measured, show_answer)
     # As where a GPU is not opened before the first cell: a container tells it with its first one.
-    nothing = cells.closed and not any(outcome.status == "ok" for outcome in cells.outcomes)
+    nothing = (cells.closed or cells.unable) and not any(outcome.status == "ok" for outcome in cells.outcomes)
     return UsageError.exit_code if nothing else code
 
 

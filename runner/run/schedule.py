@@ -42,6 +42,9 @@ _ANSWER_SECONDS = 1.5
 _ATTEMPTS = 3
 _OUTAGE_SECONDS = 60.0
 
+# A cell is begun once more so long after an error of CUDA that may pass: another process may have held the GPU.
+_PASSING_SECONDS = 2.0
+
 # A GPU is cool again when it is at most so many degrees warmer than at the start of the run. No cell waits longer than this.
 _COOL_CELSIUS = 3.0
 _COOL_SECONDS = 300.0
@@ -175,12 +178,16 @@ class CellRunner:
     lost: list[str] = field(default_factory=list)
     # The boards that CUDA opens no more -> its reason.
     closed: dict[str, str] = field(default_factory=dict)
+    # The images that open no GPU where others may -> the reason.
+    unable: dict[str, str] = field(default_factory=dict)
     # True if the engine did not answer when the run was stopped: its cells may go on.
     hung: bool = False
     _active: dict[Job, Attempt] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
     # How many outages a job has met, and when the last of them began.
     _outages: dict[Job, tuple[int, float]] = field(default_factory=dict)
+    # The jobs that were begun once more after an error of CUDA that may pass.
+    _passed: set[Job] = field(default_factory=set)
     _start_celsius: dict[str, float] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -272,7 +279,10 @@ class CellRunner:
                     self.renew(bool(self._active))
                 while started := dispatcher.next(time.monotonic()):
                     job, chosen = started
-                    if self.fits is None or self.fits(job.cell):
+                    if unable := self.unable.get(job.cell.image) if chosen[0].kind == "cuda" else None:
+                        dispatcher.ended(job)
+                        self.fail(job, "no-device", unable)
+                    elif self.fits is None or self.fits(job.cell):
                         self._start(dispatcher, job, chosen, ready)
                     else:
                         dispatcher.ended(job)
@@ -290,6 +300,7 @@ class CellRunner:
         capabilities = {gpu.compute_capability for gpu in self.machine.gpus if gpu.uuid in slot.device_uuids}
         compiles = prepared.source is not None and not capabilities.isdisjoint(prepared.source.ptx_only)
         attempt = Attempt(self.site, job, slot, boards, partial(self.observer.printed, job), compiles)
+        attempt.may_pass = job not in self._passed
         self._active[job] = attempt
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         # A daemon: one that waits for an engine without an answer must not keep this process.
@@ -315,23 +326,33 @@ class CellRunner:
                 self.lost.append(attempt.lost)
                 dispatcher.lost(attempt.lost)
             # Among nodes, the driver decides what a node that cannot compute gets.
-            if attempt.unopened and isinstance(dispatcher, Dispatcher):
-                for board in attempt.boards:
-                    self.closed[board] = attempt.unopened
-                    dispatcher.lost(board)
+            if not again and isinstance(dispatcher, Dispatcher):
+                self._close(dispatcher, attempt)
             del self._active[attempt.job]
             dispatcher.ended(attempt.job)
             if again:
                 dispatcher.put_back(attempt.job)
             self._changed.notify_all()
 
+    def _close(self, dispatcher: Dispatcher, attempt: Attempt) -> None:
+        """No cell starts any more on the GPUs, or of the image, with which an attempt showed that CUDA opens none."""
+        for board in attempt.boards if attempt.unopened else ():
+            self.closed[board] = str(attempt.unopened)
+            dispatcher.lost(board)
+        if attempt.unable:
+            self.unable[attempt.job.cell.image] = attempt.unable
+
     def _attempt(self, attempt: Attempt, prepared: ReadyImage) -> bool:
-        """Run it and report how it ended; True when it is to be tried again on another GPU than the one that it lost."""
+        """Run it and report how it ended; True when it is to be tried again: on another GPU than the one that it lost, or after an error
+        of CUDA that may pass."""
         self.observer.started(attempt.job)
         if ended := attempt.run(prepared):
             self._report(Outcome(attempt.job, *ended))
             return False
-        return attempt.lost is not None and not attempt.stopped
+        if attempt.passing:
+            self._passed.add(attempt.job)
+            self._stopped.wait(_PASSING_SECONDS)
+        return (attempt.lost is not None or attempt.passing) and not attempt.stopped
 
     def _after_engine_error(self, attempt: Attempt, error: EngineError) -> bool:
         """True if the job is tried again, because it was not to blame. Otherwise its row says what happened."""

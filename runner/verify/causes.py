@@ -74,7 +74,7 @@ def _cpu_only(case: Case) -> Iterator[Cause]:
     """No CUDA in the framework, on a machine with GPUs."""
     version = case.facts.framework_version or ""
     refused = case.facts.device_kind == "cuda" and case.error_kind in ("unsupported", "no-device")
-    no_cuda = "+cpu" in version or "CUDA None" in case.failure
+    no_cuda = "+cpu" in version or "is built without CUDA" in case.failure
     if (refused and no_cuda) or (case.machine_gpus and case.facts.device_kind == "cpu" and "+cpu" in version):
         yield Cause(
             "CPU-only build",

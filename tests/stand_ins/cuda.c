@@ -1,7 +1,8 @@
 /* libcuda.so.1 that answers cuInit with the number in DLBENCH_CUINIT, or in the line "cuinit" of the fleet (DLBENCH_FLEET, see nvml.c).
  *
  * It shows the GPUs of the fleet that CUDA_VISIBLE_DEVICES names by their UUIDs, and an instance of a cut GPU where it is named; without
- * the variable every GPU. Without a fleet there is one GPU whose UUID is 16 zero bytes.
+ * the variable every GPU. Without a fleet there is one GPU whose UUID is 16 zero bytes. The line "context" is the number with which it
+ * refuses a context, and "cuda_driver" the version of CUDA, such as 12020. It names one error of CUDA and no other, as an old driver does.
  */
 
 #include <stdio.h>
@@ -59,6 +60,30 @@ int cuInit(unsigned flags) {
     }
   }
   return 0;
+}
+
+int cuDriverGetVersion(int *version) {
+  const char *said = value_of("cuda_driver");
+  *version = said ? atoi(said) : 13000;
+  return 0;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+  const char *said = value_of("context");
+  *context = NULL;
+  return said ? atoi(said) : 0;
+}
+
+int cuDevicePrimaryCtxRelease(int device) { return 0; }
+
+int cuGetErrorName(int number, const char **name) {
+  *name = number == 805 ? "CUDA_ERROR_MPS_CONNECTION_FAILED" : NULL;
+  return *name ? 0 : 1;
+}
+
+int cuGetErrorString(int number, const char **sentence) {
+  *sentence = number == 805 ? "MPS client failed to connect to the MPS control daemon or the MPS server" : NULL;
+  return *sentence ? 0 : 1;
 }
 
 int cuDeviceGetCount(int *count) { *count = getenv("DLBENCH_FLEET") ? visible : 1; return 0; }

@@ -20,7 +20,8 @@ def configure(setup):
     global _gpu, _threads
     _gpu, _threads = setup.device == "cuda", setup.threads
     if _gpu:
-        cuda.require_gpus("caffe2", workspace.has_cuda_support and workspace.NumGpuDevices())
+        count = workspace.NumGpuDevices() if workspace.has_cuda_support else 0
+        cuda.require_gpus("caffe2", _built(), count)
     os.environ["OMP_NUM_THREADS"] = str(setup.threads)
     import torch
 
@@ -34,6 +35,13 @@ def scope():
     return core.DeviceScope(core.DeviceOption(caffe2_pb2.CUDA, 0) if _gpu else core.DeviceOption(caffe2_pb2.CPU))
 
 
+def _built():
+    import torch
+
+    # has_cuda_support would say whether there is a GPU. This function is only in the extension with CUDA.
+    return torch.version.cuda if hasattr(workspace.C, "num_cuda_devices") else None
+
+
 def versions():
     import torch
 
@@ -44,8 +52,7 @@ def versions():
 
 
 def device_kinds():
-    # has_cuda_support would say whether there is a GPU. This function is only in the extension with CUDA.
-    return cuda.kinds(hasattr(workspace.C, "num_cuda_devices"))
+    return cuda.kinds(_built())
 
 
 def device(setup):

@@ -29,8 +29,7 @@ def configure(setup):
     global _gpu
     _gpu = setup.device == "cuda"
     if _gpu:
-        gpus = chainer.backends.cuda.cupy.cuda.runtime.getDeviceCount() if chainer.backends.cuda.available else 0
-        cuda.require_gpus("chainer %s" % chainer.__version__, gpus, setup.devices)
+        cuda.require_gpus("chainer %s" % chainer.__version__, _built(), _count(), setup.devices)
         chainer.backends.cuda.get_device_from_id(setup.rank).use()
     # cuDNN searches for its fastest algorithm: the pictures' size is fixed.
     chainer.config.autotune = True
@@ -40,6 +39,23 @@ def configure(setup):
         chainer.backends.cuda.set_max_workspace_size(WORKSPACE_BYTES)
     # By default cuDNN's convolutions use TF32, and cuBLAS' products do not. NVIDIA's variable is documented for 0, which is off in both.
     os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
+
+
+def _built():
+    """CUDA's version of CuPy's build, such as "11.0"; "" where CuPy is installed, and is not imported."""
+    if not chainer.backends.cuda.available:
+        return "" if cuda.installed(r"cupy(-cuda.*)?") else None
+    number = chainer.backends.cuda.cupy.cuda.runtime.runtimeGetVersion()
+    return "%d.%d" % (number // 1000, number % 1000 // 10)
+
+
+def _count():
+    runtime = chainer.backends.cuda.available and chainer.backends.cuda.cupy.cuda.runtime
+    try:
+        return runtime.getDeviceCount() if runtime else 0
+    # CuPy raises it where there is no GPU, and where the driver is too old.
+    except runtime.CUDARuntimeError:
+        return 0
 
 
 def to_device(*arrays):
@@ -112,8 +128,7 @@ def versions():
     if chainer.backends.cuda.available:
         cupy = chainer.backends.cuda.cupy
         numbers["cupy"] = cupy.__version__
-        runtime = cupy.cuda.runtime.runtimeGetVersion()
-        numbers["cuda"] = "%d.%d" % (runtime // 1000, runtime % 1000 // 10)
+        numbers["cuda"] = _built()
         if chainer.backends.cuda.cudnn_enabled:
             cudnn = cupy.cuda.cudnn.getVersion()
             numbers["cudnn"] = "%d.%d.%d" % (cudnn // 1000, cudnn % 1000 // 100, cudnn % 100)
@@ -122,7 +137,7 @@ def versions():
 
 
 def device_kinds():
-    return cuda.kinds(chainer.backends.cuda.available)
+    return cuda.kinds(_built())
 
 
 def device(setup):

@@ -1,5 +1,6 @@
 """CNTK's switches, versions and device, for CNTK itself and for Keras 2 on it."""
 
+import glob
 import os
 import warnings
 
@@ -28,11 +29,19 @@ def configure(setup):
     cntk.cntk_py.set_max_num_cputhreads(setup.threads)
     _gpu = setup.device == "cuda"
     if _gpu:
-        cuda.require_gpus("cntk %s" % cntk.__version__, gpu_count())
+        cuda.require_gpus("cntk %s" % cntk.__version__, _built(), gpu_count())
     if not cntk.try_set_default_device(cntk.gpu(0) if _gpu else cntk.cpu()):
         raise Unsupported("cntk %s does not take the %s as its device" % (cntk.__version__, "GPU" if _gpu else "CPU"))
     cntk.cntk_py.set_fixed_random_seed(setup.seed)
     _number = cntk.NDArrayView.from_dense(np.zeros(1, "float32"), device=cntk.use_default_device())
+
+
+def _built():
+    """CUDA's version by the library in its wheel, such as "10.0": libcudart.so.10.0."""
+    import cntk
+
+    files = glob.glob(os.path.join(os.path.dirname(cntk.__file__), "libs", "libcudart.so.*"))
+    return os.path.basename(files[0]).replace("libcudart.so.", "") if files else None
 
 
 def gpu_count():
@@ -48,7 +57,7 @@ def versions():
 
 
 def device_kinds():
-    return cuda.kinds(gpu_count())
+    return cuda.kinds(_built())
 
 
 def device(setup):

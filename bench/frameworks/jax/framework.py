@@ -1,6 +1,7 @@
 """JAX's switches, versions and device, for every workload."""
 
 import os
+import re
 
 # JAX reads both when the backend starts. Without the first it takes three quarters of a GPU's memory at once, and hides its peak.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -41,10 +42,14 @@ def configure(setup):
             gpus = len(jax.devices())
         except (RuntimeError, AssertionError) as error:
             # JAX raises an AssertionError without a text where no CUDA plugin is installed, or one cannot start.
-            none = not str(error) and not cuda.installed(r"jax-cuda\d+-plugin")
-            why = "no CUDA plugin is installed" if none else str(error)
-            library, gpus = library + (why and " (%s)" % why), 0
-        cuda.require_gpus(library, gpus, setup.devices)
+            library, gpus = library + (str(error) and " (%s)" % error), 0
+        cuda.require_gpus(library, _built(), gpus, setup.devices)
+
+
+def _built():
+    """The major release of CUDA of its plugin, such as "12". jaxlib itself held CUDA up to 0.4, and its version names the release."""
+    plugin = " ".join(cuda.installed(r"jax-cuda\d+-plugin")) or jaxlib.__version__
+    return (re.findall(r"cuda(\d+)", plugin) or [None])[0]
 
 
 def versions():
@@ -64,8 +69,7 @@ def versions():
 
 
 def device_kinds():
-    # jaxlib itself held CUDA up to 0.4.
-    return cuda.kinds(cuda.installed(r"jax-cuda\d+-plugin") or "+cuda" in jaxlib.__version__)
+    return cuda.kinds(_built())
 
 
 def device(setup):

@@ -22,6 +22,8 @@ def configure(setup):
     try:
         mindspore.set_device("GPU" if setup.device == "cuda" else "CPU")
     except (RuntimeError, ValueError) as error:
+        if setup.device == "cuda":
+            cuda.require_gpus("mindspore %s" % mindspore.__version__, _built(), 0)
         reason = str(error).splitlines()[0]
         raise Unsupported("mindspore %s cannot compute on %s: %s" % (mindspore.__version__, setup.device, reason))
     target = mindspore.get_context("device_target")
@@ -39,13 +41,18 @@ def compiled(setup, function):
     return mindspore.jit(function) if setup.mode == "default" else function
 
 
+def _built():
+    """It tells whether its build has a library for GPUs, and not which CUDA."""
+    return "" if mindspore.device_context.gpu.is_available() else None
+
+
 def versions():
     driver = cuda.driver_version() if _setup.device == "cuda" else {}
     return dict(driver, framework=mindspore.__version__, mindspore=mindspore.__version__)
 
 
 def device_kinds():
-    return cuda.kinds(mindspore.device_context.gpu.is_available())
+    return cuda.kinds(_built())
 
 
 def device(setup):

@@ -27,15 +27,24 @@ def start(setup):
     """What inference needs as well, for which any build serves."""
     global _setup
     if setup.device == "cuda":
-        # ONNX Runtime does not count GPUs. Without CUDA it has no provider for them.
-        provided = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
-        cuda.require_gpus("onnxruntime %s" % onnxruntime.__version__, int(provided))
+        # ONNX Runtime does not count GPUs.
+        _require_gpu("", 0 if cuda.why_none() else 1)
     onnxruntime.set_default_logger_severity(3)
     _setup = setup
 
 
+def _built():
+    """CUDA's version where it has the provider for GPUs; None without one."""
+    provided = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+    return getattr(onnxruntime, "cuda_version", "") if provided else None
+
+
+def _require_gpu(fault, count):
+    cuda.require_gpus("onnxruntime %s%s" % (onnxruntime.__version__, fault), _built(), count)
+
+
 def session(model, whole=True):
-    """An InferenceSession for a serialised model, with the cell's threads and precision. Raises Unsupported where it is not on the GPU.
+    """An InferenceSession for a serialised model, with the cell's threads and precision. Raises NoDevice where it is not on the GPU.
 
     whole: on a GPU every node must be there too. ONNX Runtime computes the shapes in a graph of gradients on the CPU.
     """
@@ -50,10 +59,7 @@ def session(model, whole=True):
     made.disable_fallback()
     # Where it cannot load CUDA or cuDNN, ONNX Runtime makes a session of the CPU, with a warning in the log.
     if _setup.device == "cuda" and made.get_providers()[:1] != ["CUDAExecutionProvider"]:
-        raise Unsupported(
-            "onnxruntime %s did not start its CUDA provider and would compute on the CPU: its session has %s. Its log names the library "
-            "that it could not load" % (onnxruntime.__version__, ", ".join(made.get_providers()))
-        )
+        _require_gpu(", whose session has %s," % ", ".join(made.get_providers()), 0)
     return made
 
 
@@ -83,7 +89,7 @@ def versions():
 
 
 def device_kinds():
-    return cuda.kinds("CUDAExecutionProvider" in onnxruntime.get_available_providers())
+    return cuda.kinds(_built())
 
 
 def device(setup):

@@ -15,8 +15,7 @@ def configure(setup):
     global _gpu
     _gpu = setup.device == "cuda"
     if _gpu:
-        library = "paddle %s (CUDA %s)" % (paddle.__version__, paddle.version.cuda())
-        cuda.require_gpus(library, paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count())
+        cuda.require_gpus("paddle %s" % paddle.__version__, _built(), paddle.device.cuda.device_count())
     tf32 = setup.precision == "tf32"
     # NVIDIA's variable is documented for 0, which is off in all its libraries. Any other value says nothing.
     if tf32:
@@ -39,6 +38,10 @@ def compiled(setup, network):
     return paddle.jit.to_static(network, full_graph=True) if setup.mode == "to-static" else network
 
 
+def _built():
+    return paddle.version.cuda() if paddle.is_compiled_with_cuda() else None
+
+
 def versions():
     numbers = {"framework": paddle.__version__, "paddle": paddle.__version__}
     if paddle.is_compiled_with_cuda():
@@ -48,7 +51,7 @@ def versions():
 
 
 def device_kinds():
-    return cuda.kinds(paddle.is_compiled_with_cuda())
+    return cuda.kinds(_built())
 
 
 def device(setup):

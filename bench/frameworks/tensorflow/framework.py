@@ -46,10 +46,14 @@ def configure(setup):
             parts = [tf.config.LogicalDeviceConfiguration() for _ in range(setup.devices)]
             tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
     else:
-        cuda.require_gpus("tensorflow %s" % tf.__version__, len(gpus), setup.devices)
+        cuda.require_gpus("tensorflow %s" % tf.__version__, _built(), len(gpus), setup.devices)
         for gpu in gpus:
             # Without it TensorFlow takes the whole memory at once, and the peak cannot be measured.
             tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def _built():
+    return tf.sysconfig.get_build_info().get("cuda_version", "") if tf.test.is_built_with_cuda() else None
 
 
 def versions():
@@ -64,7 +68,7 @@ def versions():
 
 
 def device_kinds():
-    return cuda.kinds(tf.test.is_built_with_cuda())
+    return cuda.kinds(_built())
 
 
 def device(setup):

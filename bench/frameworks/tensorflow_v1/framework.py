@@ -47,7 +47,7 @@ def configure(setup):
         elif setup.precision == "tf32":
             raise Unsupported("tensorflow %s is older than tf32; ask for fp32" % tf.__version__)
         _gpus = [device for device in device_lib.list_local_devices(_config) if device.device_type == "GPU"]
-        cuda.require_gpus("tensorflow %s" % tf.__version__, len(_gpus))
+        cuda.require_gpus("tensorflow %s" % tf.__version__, _built(), len(_gpus))
 
 
 def session(graph):
@@ -63,6 +63,10 @@ def channels_first():
 
 def on_gpu():
     return bool(_gpus)
+
+
+def _built():
+    return _cuda_versions()["cuda"] or "" if tf.test.is_built_with_cuda() else None
 
 
 def versions():
@@ -87,7 +91,7 @@ def _cuda_versions():
 
 
 def device_kinds():
-    return cuda.kinds(tf.test.is_built_with_cuda())
+    return cuda.kinds(_built())
 
 
 def device(setup):

@@ -41,8 +41,8 @@ def torch_device(setup):
     """The torch.device to compute on."""
     if setup.device == "cpu":
         return torch.device("cpu")
-    library = "torch %s (CUDA %s)" % (torch.__version__, torch.version.cuda)
-    cuda.require_gpus(library, torch.cuda.is_available() and torch.cuda.device_count(), setup.devices)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    cuda.require_gpus("torch %s" % torch.__version__, torch.version.cuda, count, setup.devices)
     return torch.device("cuda", setup.rank)
 
 
@@ -112,7 +112,7 @@ def _cudnn(number):
 
 
 def device_kinds():
-    return cuda.kinds(torch.backends.cuda.is_built())
+    return cuda.kinds(torch.version.cuda)
 
 
 def device(setup):

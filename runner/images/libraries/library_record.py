@@ -6,6 +6,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from runner.catalog.images import LINKS, CatalogError, Image
 from runner.images import lock_facts, locking
+from runner.images.libraries import base_names
 from runner.images.libraries.resolution import Resolution, is_cuda, resolve
 from runner.images.libraries.shared_objects import SharedObject
 from runner.images.libraries.wheel_files import shared_objects
@@ -120,7 +122,7 @@ def read_lock(image: Image, record: Record, day: date, say: Callable[[str], None
 
 def worked_out(image: Image, record: Record) -> Record:
     """The record with the column of an image whose lock is in it, by the scripts of today. Raises KeyError where it is not."""
-    facts = {"scripts_sha256": _scripts_sha256(image), "column": column(_resolution(image, record))}
+    facts = {"scripts_sha256": _scripts_sha256(image), "column": column(image, _resolution(image, record), record)}
     return record.model_copy(
         update={"images": record.images | {image.name: record.images[image.name].model_copy(update=facts)}}
     )
@@ -165,7 +167,9 @@ def _resolution(image: Image, record: Record, links: bool = True) -> Resolution:
     libraries = {
         path: SharedObject(**facts.model_dump()) for wheel in wheels for path, facts in wheel.libraries.items()
     }
-    return resolve(libraries, loaded, scripts, image.cuda_from == "base")
+    found = resolve(libraries, loaded, scripts, image.cuda_from == "base")
+    names = base_names.formed(image)
+    return replace(found, asked=found.asked + len(names), of_the_base=tuple(sorted({*found.of_the_base, *names})))
 
 
 def cell_text(image: Image) -> str:
@@ -176,12 +180,11 @@ def cell_text(image: Image) -> str:
     return lock.column
 
 
-def column(found: Resolution) -> str:
-    """How many of the names are found, and each one that is not."""
-    if not found.asked:
-        return "its libraries hold no name of CUDA as a whole"
-    sentences = [f"{at.library.rpartition('/')[2]} does not find {at.name}" for at in found.missing]
-    of_wheels = found.asked - len(found.of_the_base)
-    words = f"{found.asked - len(found.missing)} of {found.asked}" if not found.of_the_base else f"{of_wheels}"
-    base = f"; the base image has {', '.join(found.of_the_base)}" if found.of_the_base else ""
-    return words + base + "".join(f"; **{sentence}**" for sentence in sentences)
+def column(image: Image, found: Resolution, record: Record) -> str:
+    """How many of the names are found, each one that is not, and what is known of those that the base image has to have."""
+    words = f"{found.found} of {found.asked}"
+    if found.of_the_base:
+        files = {path.rpartition("/")[2] for wheel in record.wheels.values() for path in wheel.libraries}
+        names = base_names.of_the_base(image, found.of_the_base, files)
+        words += f" in its wheels; the others are in the base image, which was not read (it has no digest yet): {names}"
+    return words + "".join(f"; **{at.library.rpartition('/')[2]} does not find {at.name}**" for at in found.missing)

@@ -43,9 +43,11 @@ class Missing:
 
 @dataclass(frozen=True)
 class Resolution:
-    """`asked`: how many names of CUDA the libraries of an image ask for. `of_the_base`: those that its base image has to have."""
+    """`asked`: how many names of CUDA the libraries of an image ask for, a name as often as it is asked for, and `found`: how many of them
+    are in the wheels. `of_the_base`: the names that its base image has to have."""
 
     asked: int
+    found: int
     missing: tuple[Missing, ...]
     of_the_base: tuple[str, ...]
 
@@ -94,8 +96,9 @@ def resolve(
                 missing.append(Missing(path, names[0], True))
     if cuda_in_base:
         lacking = {at.name for at in missing if not at.opened and stem(at.name) not in names_of}
-        return Resolution(asked, tuple(at for at in missing if at.name not in lacking), tuple(sorted(lacking)))
-    return Resolution(asked, tuple(sorted(missing)), ())
+        wrong = tuple(at for at in missing if at.name not in lacking)
+        return Resolution(asked, asked - len(missing), wrong, tuple(sorted(lacking)))
+    return Resolution(asked, asked - len(missing), tuple(sorted(missing)), ())
 
 
 def _folders(path: str, folders: Iterable[str]) -> list[str]:

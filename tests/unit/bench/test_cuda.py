@@ -29,6 +29,24 @@ class Driver:
         ctypes.memmove(uuid, self.raw, 16)
         return 0
 
+    def cuDevicePrimaryCtxRetain(self, context, device):  # noqa: N802
+        return 0
+
+    def cuDevicePrimaryCtxRelease(self, device):  # noqa: N802
+        return 0
+
+    def cuDriverGetVersion(self, version):  # noqa: N802
+        version._obj.value = 12020
+        return 0
+
+    def cuGetErrorName(self, number, name):  # noqa: N802
+        name._obj.value = b"CUDA_ERROR_%d" % number
+        return 0 if number < 1000 else 1
+
+    def cuGetErrorString(self, number, sentence):  # noqa: N802
+        sentence._obj.value = b"sentence %d" % number
+        return 0 if number < 1000 else 1
+
     def cuDeviceTotalMem_v2(self, size, device):  # noqa: N802
         size._obj.value = 5 << 30
         return 0
@@ -115,20 +133,59 @@ def test_what_a_framework_does_not_tell_of_a_gpu_comes_from_the_driver(monkeypat
     assert described["uuids"] == ["GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"]
 
 
-def test_too_few_gpus_are_a_property_and_none_that_cuda_opens_a_state(monkeypatch):
-    cuda.require_gpus("torch 2.13.0", 2, 2)
-    with pytest.raises(Unsupported, match="the cell needs 2 GPUs, and torch 2.13.0 finds 1"):
-        cuda.require_gpus("torch 2.13.0", 1, 2)
+def test_too_few_gpus_and_a_build_without_cuda_are_properties(monkeypatch):
+    cuda.require_gpus("torch 2.13.0", "13.0", 2, 2)
+    with pytest.raises(Unsupported, match=r"the cell needs 2 GPUs, and torch 2.13.0 \(CUDA 13.0\) finds 1"):
+        cuda.require_gpus("torch 2.13.0", "13.0", 1, 2)
+    # Also on a machine that no build could use.
+    for driver in (lambda name: Driver(), absent):
+        monkeypatch.setattr(ctypes, "CDLL", driver)
+        with pytest.raises(Unsupported, match="torch 2.13.0 is built without CUDA; install its build with CUDA"):
+            cuda.require_gpus("torch 2.13.0", None, 0)
+
+
+@pytest.mark.parametrize(
+    ("built", "why"),
+    [
+        ("12.8", "the driver is of CUDA 12.2, so the build lacks a library"),
+        ("12", "the driver is of CUDA 12.2, so the build lacks a library"),
+        ("", "the driver is of CUDA 12.2, so the build lacks a library"),
+        (
+            "13.0",
+            "the driver is of CUDA 12.2 and too old for the build; install a newer driver, or a build for CUDA 12",
+        ),
+        ("13", "the driver is of CUDA 12.2 and too old"),
+    ],
+)
+def test_a_build_with_cuda_that_opens_no_gpu_tells_whether_the_driver_is_too_old(monkeypatch, built, why):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
+    with pytest.raises(NoDevice) as raised:
+        cuda.require_gpus("jax 0.10", built, 0)
+    library = "jax 0.10 (CUDA %s)" % built if built else "jax 0.10"
+    assert str(raised.value).startswith("%s opens no GPU, and the CUDA driver does: %s" % (library, why))
+
+
+def test_cuda_before_11_needs_a_driver_of_its_own_minor_release(monkeypatch):
+    driver = Driver()
+    driver.cuDriverGetVersion = lambda version: setattr(version._obj, "value", 10000)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    with pytest.raises(NoDevice, match=r"of CUDA 10\.0 and too old"):
+        cuda.require_gpus("caffe2", "10.2", 0)
+    with pytest.raises(NoDevice, match=r"of CUDA 10\.0, so the build lacks a library"):
+        cuda.require_gpus("cntk 2.7", "10.0", 0)
+
+
+@pytest.mark.parametrize(("code", "remedy"), [(46, "in compute mode `exclusive process`"), (2, "memory is full")])
+def test_a_gpu_that_takes_no_context_is_not_opened_though_it_is_counted(monkeypatch, code, remedy):
+    driver = Driver()
+    driver.cuDevicePrimaryCtxRetain = lambda context, device: code
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    # The runner asks before it starts a cell, beside others that compute.
+    assert cuda.why_none() is None
     with pytest.raises(
-        Unsupported, match="finds no GPU, and the CUDA driver does: it is built or installed for the CPU"
+        NoDevice, match="finds no GPU: cuDevicePrimaryCtxRetain says %d CUDA_ERROR_.*%s" % (code, remedy)
     ):
-        cuda.require_gpus("torch 2.13.0", 0)
-    monkeypatch.setattr(ctypes, "CDLL", absent)
-    with pytest.raises(
-        NoDevice, match="finds no GPU: libcuda.so.1; start the container with a GPU, or use the CPU image"
-    ):
-        cuda.require_gpus("torch 2.13.0", 0)
+        cuda.require_gpus("torch 2.13.0", "13.0", 0)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +197,10 @@ def test_too_few_gpus_are_a_property_and_none_that_cuda_opens_a_state(monkeypatc
         (803, "803 CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; libcuda is of another version"),
         (804, "804 CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE; a libcuda for forward compatibility"),
         (999, "999 CUDA_ERROR_UNKNOWN; often nvidia_uvm is not loaded"),
-        (46, "46; `nvidia-smi` and the kernel's log"),
+        (805, "805 CUDA_ERROR_805; sentence 805: look at MPS's control daemon"),
+        (3, "3 CUDA_ERROR_3; sentence 3: `nvidia-smi` and the kernel's log"),
+        # A number that the driver does not know.
+        (1001, "1001; `nvidia-smi` and the kernel's log"),
     ],
 )
 def test_the_reason_is_cuda_s_own_number_with_its_remedy(monkeypatch, code, said):
@@ -148,7 +208,7 @@ def test_the_reason_is_cuda_s_own_number_with_its_remedy(monkeypatch, code, said
     driver.cuInit = lambda flags: code
     monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
     with pytest.raises(NoDevice) as raised:
-        cuda.require_gpus("torch 2.13.0", 0)
+        cuda.require_gpus("torch 2.13.0", "", 0)
     assert str(raised.value).startswith("torch 2.13.0 finds no GPU: cuInit says " + said)
 
 
@@ -156,7 +216,7 @@ def test_a_driver_that_counts_no_gpu_opens_none(monkeypatch):
     driver = Driver()
     driver.cuDeviceGetCount = lambda count: 0
     monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
-    assert cuda.why_none().startswith("cuInit says 100 CUDA_ERROR_NO_DEVICE")
+    assert cuda.why_none().startswith("cuDeviceGetCount says 100 CUDA_ERROR_NO_DEVICE")
 
 
 def test_without_a_driver_nothing_is_known(monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 
 from bench import contract
 from bench.contract import Setup
-from bench.errors import Unsupported
+from bench.errors import NoDevice, Unsupported
 from tests.unit.bench.test_cuda import Driver
 
 UUIDS = ["GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"]
@@ -43,11 +43,12 @@ class SessionOptions:
         self.entries[name] = value
 
 
-def onnxruntime():
+def onnxruntime(built=True):
     return {
         "onnxruntime": types.SimpleNamespace(
             __version__="1.26.0",
-            get_available_providers=lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"],
+            cuda_version="13.0",
+            get_available_providers=lambda: ["CUDAExecutionProvider"] * built + ["CPUExecutionProvider"],
             set_default_logger_severity=lambda severity: None,
             SessionOptions=SessionOptions,
             InferenceSession=type("OwnSession", (Session,), {}),
@@ -56,12 +57,13 @@ def onnxruntime():
     }
 
 
-def cntk(takes_the_device=True):
+def cntk(takes_the_device=True, gpus=1, file="built/cntk/__init__.py"):
     gpu = types.SimpleNamespace(name="Tesla K80", version_major=3, version_minor=7, total_memory=11441)
     device = types.SimpleNamespace(type=lambda: "GPU")
     return {
         "cntk": types.SimpleNamespace(
             __version__="2.7",
+            __file__=file,
             logging=types.SimpleNamespace(
                 set_trace_level=lambda level: None, TraceLevel=types.SimpleNamespace(Error=0)
             ),
@@ -71,7 +73,7 @@ def cntk(takes_the_device=True):
                 get_gpu_properties=lambda device: gpu,
             ),
             gpu=lambda index: device,
-            all_devices=lambda: [device],
+            all_devices=lambda: [device] * gpus,
             DeviceKind=types.SimpleNamespace(GPU="GPU"),
             try_set_default_device=lambda device: takes_the_device,
             use_default_device=lambda: device,
@@ -84,24 +86,33 @@ def tinygrad(device="CUDA"):
     return {"tinygrad": types.SimpleNamespace(Device=types.SimpleNamespace(DEFAULT=device))}
 
 
-def mindspore(target="GPU"):
+def mindspore(target="GPU", built=True, gpus=1):
+    def set_device(name):
+        if not gpus:
+            raise RuntimeError("Unsupported device target")
+
     return {
         "mindspore": types.SimpleNamespace(
             __version__="2.2.14",
+            device_context=types.SimpleNamespace(gpu=types.SimpleNamespace(is_available=lambda: built)),
             GRAPH_MODE=0,
             PYNATIVE_MODE=1,
             set_context=lambda **options: None,
             get_context=lambda name: target,
-            set_device=lambda name: None,
+            set_device=set_device,
             runtime=types.SimpleNamespace(set_cpu_affinity=lambda bound: None),
         )
     }
 
 
 @pytest.fixture
-def framework_of(monkeypatch):
+def framework_of(monkeypatch, tmp_path):
     """A function: the name of a framework and its stand-ins (module -> object) -> its framework.py, imported with them."""
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
+    # The files of CNTK's build for GPUs.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "built" / "cntk" / "libs").mkdir(parents=True)
+    (tmp_path / "built" / "cntk" / "libs" / "libcudart.so.13.0").touch()
 
     def imported(name, modules):
         for module, stand_in in modules.items():
@@ -143,7 +154,7 @@ def test_a_session_of_onnx_runtime_that_is_on_the_cpu_is_refused(framework_of):
     stand_ins["onnxruntime"].InferenceSession.providers = ("CPUExecutionProvider",)
     framework = framework_of("onnxruntime_training", stand_ins)
     framework.configure(CUDA)
-    with pytest.raises(Unsupported, match=r"would compute on the CPU: its session has CPUExecutionProvider\."):
+    with pytest.raises(NoDevice, match=r"1.26.0, whose session has CPUExecutionProvider, \(CUDA 13.0\) opens no GPU"):
         framework.session(b"")
     framework.configure(CUDA._replace(device="cpu"))
     assert framework.session(b"").asked == ["CPUExecutionProvider"]
@@ -200,13 +211,13 @@ class Switches:
         return self.cudnn
 
 
-def paddle():
+def paddle(built=True, gpus=1):
     return {
         "paddle": types.SimpleNamespace(
             __version__="2.6.2",
-            version=types.SimpleNamespace(cuda=lambda: "11.8", cudnn=lambda: "8.6.0"),
-            is_compiled_with_cuda=lambda: True,
-            device=types.SimpleNamespace(cuda=types.SimpleNamespace(device_count=lambda: 1)),
+            version=types.SimpleNamespace(cuda=lambda: "13.0" if built else "False", cudnn=lambda: "8.6.0"),
+            is_compiled_with_cuda=lambda: built,
+            device=types.SimpleNamespace(cuda=types.SimpleNamespace(device_count=lambda: gpus)),
             set_device=lambda name: None,
             get_device=lambda: "gpu:0",
             base=types.SimpleNamespace(core=Switches()),
@@ -239,12 +250,23 @@ def test_a_framework_without_a_switch_for_tf32_is_not_asked_for_it(name):
     contract.check(options)
 
 
-def chainer(cudnn_enabled=True):
+class CudaRuntimeError(Exception):
+    """CuPy's."""
+
+
+def chainer(cudnn_enabled=True, built=True, gpus=1):
+    def count():
+        if not gpus:
+            raise CudaRuntimeError("cudaErrorInsufficientDriver")
+        return gpus
+
     memory = {"bytes": 8 * 2**20}
     device = types.SimpleNamespace(use=lambda: None)
-    runtime = types.SimpleNamespace(getDeviceCount=lambda: 1)
+    runtime = types.SimpleNamespace(
+        getDeviceCount=count, runtimeGetVersion=lambda: 13000, CUDARuntimeError=CudaRuntimeError
+    )
     cuda = types.SimpleNamespace(
-        available=True,
+        available=built,
         cudnn_enabled=cudnn_enabled,
         cupy=types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime)),
         get_device_from_id=lambda number: device,
@@ -263,3 +285,77 @@ def test_chainer_gives_cudnn_room_and_tells_whether_there_is_a_cudnn(framework_o
     framework.configure(CUDA)
     settings = framework.settings()
     assert (settings["cudnn"], settings["cudnn_workspace_bytes"]) == (told, 2**30)
+
+
+def torch(built=True, gpus=1):
+    module = types.SimpleNamespace(
+        __version__="2.11.0",
+        version=types.SimpleNamespace(cuda="13.0" if built else None),
+        cuda=types.SimpleNamespace(is_available=lambda: gpus > 0, device_count=lambda: gpus),
+        device=lambda *words: words,
+        distributed=None,
+    )
+    parallel = types.SimpleNamespace(DistributedDataParallel=None)
+    return {"torch": module, "torch.nn": types.SimpleNamespace(), "torch.nn.parallel": parallel}
+
+
+def mxnet(built=True, gpus=1):
+    features = types.SimpleNamespace(is_enabled=lambda name: built)
+    runtime = types.SimpleNamespace(Features=lambda: features)
+    context = types.SimpleNamespace(num_gpus=lambda: gpus)
+    return {"mxnet": types.SimpleNamespace(__version__="1.9.1", runtime=runtime, context=context)}
+
+
+def jax(built=True, gpus=1):
+    def devices():
+        if not gpus:
+            raise AssertionError
+        return ["GPU"] * gpus
+
+    config = types.SimpleNamespace(update=lambda name, value: None)
+    return {
+        "jax": types.SimpleNamespace(__version__="0.4.30", config=config, devices=devices),
+        "jaxlib": types.SimpleNamespace(__version__="0.4.30+cuda13.cudnn91" if built else "0.4.30"),
+        "flax": types.SimpleNamespace(nnx=None),
+        "optax": types.SimpleNamespace(),
+    }
+
+
+# A function that configures a framework for a GPU: all do it by configure() but for PyTorch, whose switches come before.
+FOR_A_GPU = {"torch": "torch_device"}
+FRAMEWORKS = {
+    "chainer": chainer,
+    "cntk": lambda built=True, gpus=1: cntk(gpus=gpus, file="built/cntk/a" if built else "cpu/cntk/a"),
+    "jax": jax,
+    "mindspore": mindspore,
+    "mxnet": mxnet,
+    "onnxruntime_training": lambda built=True, gpus=1: onnxruntime(built),
+    "paddle": paddle,
+    "torch": torch,
+}
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_build_without_cuda_is_refused_whatever_the_machine_is_like(framework_of, name):
+    framework = framework_of(name, FRAMEWORKS[name](built=False, gpus=0))
+    assert framework.device_kinds() == ("cpu",)
+    with pytest.raises(Unsupported, match="%s.* is built without CUDA" % name.split("_")[0]):
+        getattr(framework, FOR_A_GPU.get(name, "configure"))(CUDA)
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_build_with_cuda_that_finds_no_gpu_tells_the_state_of_the_machine(framework_of, monkeypatch, name):
+    """Frameworks count no GPU where CUDA does not start, and where its driver is too old."""
+    framework = framework_of(name, FRAMEWORKS[name](gpus=0))
+    assert framework.device_kinds() == ("cpu", "cuda")
+    configure = getattr(framework, FOR_A_GPU.get(name, "configure"))
+    if name != "onnxruntime_training":
+        # ONNX Runtime does not count, and tells it when it makes its first session.
+        old = "lacks a library" if name in ("mindspore", "mxnet") else "too old for the build"
+        with pytest.raises(NoDevice, match="opens no GPU, and the CUDA driver does: .*(%s)" % old):
+            configure(CUDA)
+    driver = Driver()
+    driver.cuInit = lambda flags: 999
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    with pytest.raises(NoDevice, match="finds no GPU: cuInit says 999 CUDA_ERROR_UNKNOWN"):
+        configure(CUDA)

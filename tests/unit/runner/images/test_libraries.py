@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from runner.catalog.images import LINKS, Image, load_catalog
 from runner.cli.main import app
 from runner.images import lock_facts, locking
+from runner.images.libraries import base_names
 from runner.images.libraries import library_record as record
 from runner.images.libraries.resolution import Missing, installed_path, resolve
 from runner.images.libraries.shared_objects import SharedObject, read
@@ -33,11 +34,12 @@ def test_every_library_of_a_gpu_image_finds_what_it_asks_for(image: Image) -> No
     found = record.resolution(image, record.read_record())
     assert found is not None, f"its lock was not read; run `runner images libraries {image.name}`"
     assert found.missing == ()
-    assert record.cell_text(image) == record.column(found), (
+    assert record.cell_text(image) == record.column(image, found, record.read_record()), (
         f"the record is old; run `runner images libraries {image.name}`"
     )
-    # An image without CUDA in its wheels has it in its base, or inside of its framework's own library.
-    assert found.asked or image.cuda_from == "base" or image.name.startswith("tensorflow-")
+    # An image without CUDA in its wheels has it in its base.
+    assert found.asked
+    assert bool(found.of_the_base) is (image.cuda_from == "base")
 
 
 def test_without_the_links_cudnn_does_not_find_nvrtc() -> None:
@@ -50,6 +52,35 @@ def test_without_the_links_cudnn_does_not_find_nvrtc() -> None:
     # None of these loads NVRTC before cuDNN opens it.
     assert lacking >= {"tensorflow-2.15.1-cu122", "tensorflow-2.18.1-cu125", "jax-0.4.30-cu123"}
     assert lacking >= {"onnxruntime-1.18.1-cu118", "onnxruntime-training-1.19.2-cu118"}
+
+
+@pytest.mark.parametrize(
+    ("name", "unseen"),
+    [
+        ("mxnet-1.9.1-cu112", []),
+        ("tensorflow-2.10.1-cu112", []),
+        ("tensorflow-1.15.5-cu100", ["libcufft", "libcusolver"]),
+        ("chainer-7.8.1-cu110", ["cublas", "cudart", "cufft", "curand", "cusolver", "cusparse", "nvToolsExt", "nvrtc"]),
+    ],
+)
+def test_the_names_that_a_base_image_has_to_have_are_those_of_its_release_of_cuda(name: str, unseen: list[str]) -> None:
+    image = load_catalog()[name]
+    known = record.read_record()
+    files = {path.rpartition("/")[2] for wheel in known.wheels.values() for path in wheel.libraries}
+    names = (record.resolution(image, known) or pytest.fail(name)).of_the_base
+    found = base_names.of_the_base(image, names, files)
+    assert [each.partition(".")[0] for each in found.unseen] == [f"lib{each.removeprefix('lib')}" for each in unseen]
+    assert sorted([*found.unseen, *(each for _, part in found.seen for each in part)]) == list(names)
+
+
+def test_the_libraries_of_cuda_10_are_those_in_the_wheel_of_cntk() -> None:
+    known = record.read_record()
+    (wheel,) = known.images["cntk-2.7-cu100"].wheels
+    files = {path.rpartition("/")[2] for path in known.wheels[wheel].libraries}
+    image = load_catalog()["cntk-2.7-cu100"]
+    assert image.cuda == "10.0.130"
+    seen = base_names.of_the_base(image, files, files).seen
+    assert seen[0][1] == tuple(sorted(file for file in files if file.startswith("libcu") and "cudnn" not in file))
 
 
 def test_the_page_tells_a_lock_that_was_not_read() -> None:

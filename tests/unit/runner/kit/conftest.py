@@ -41,9 +41,9 @@ elif "amp-fp16" in words and "{refuses}":
     print(json.dumps(event))
     print(json.dumps(dict(event="end", t=1.0, v=1, status="failed", stop="none", noise=None, steps=0)))
     sys.exit(1)
-elif os.path.exists(sys.argv[0] + ".held-by-others"):
-    message = "CUDA error: CUDA-capable device(s) is/are busy or unavailable"
-    print(json.dumps(dict(event="error", t=1.0, v=1, kind="framework", message=message, traceback="")))
+elif os.path.exists(sys.argv[0] + ".fails"):
+    kind, message = open(sys.argv[0] + ".fails").read().split(": ", 1)
+    print(json.dumps(dict(event="error", t=1.0, v=1, kind=kind, message=message, traceback="")))
     print(json.dumps(dict(event="end", t=1.0, v=1, status="failed", stop="none", noise=None, steps=0)))
     sys.exit(1)
 elif words[1] == "bench.frameworks.torch._events":

@@ -195,19 +195,28 @@ def test_a_gpu_in_exclusive_mode_that_somebody_holds_is_left_alone_and_measured_
     assert "is in use by" in said
 
 
-@pytest.mark.parametrize(("name", "ended"), [("kit", 2), ("matrix", 1)])
-def test_a_gpu_in_exclusive_mode_whose_holder_the_driver_does_not_tell_is_measured_when_it_is_free(
-    site: Site, name: str, ended: int
+# The holder is in another container, where NVML names no process.
+HELD = "framework: CUDA error: CUDA-capable device(s) is/are busy or unavailable"
+OLD = (
+    "no-device: torch 2.13.0 (CUDA 13.0) opens no GPU, and the CUDA driver does: the driver is of CUDA 12.2 and too old"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "ended"), [("kit", HELD, 2), ("matrix", HELD, 1), ("kit", OLD, 2), ("matrix", OLD, 2)]
+)
+def test_a_gpu_that_the_framework_s_first_call_does_not_open_is_measured_by_the_same_command_when_it_does(
+    site: Site, name: str, error: str, ended: int
 ) -> None:
-    """cuInit answers, NVML names no process, as beside another container, and the framework's first call fails."""
+    """cuInit answers: somebody whom NVML does not name holds the GPU, or the driver is too old for the framework."""
     site.show(Fleet((replace(H100, compute_mode=3),)))
-    holder = site.python.with_name(f"{site.python.name}.held-by-others")
-    holder.touch()
+    fails = site.python.with_name(f"{site.python.name}.fails")
+    fails.write_text(error)
     code, said = site.run(name)
     assert code == ended, said
-    assert "busy or unavailable" in said
+    assert error.partition(": ")[2][:60] in said
     assert name == "matrix" or site.measured(name) == []
-    holder.unlink()
+    fails.unlink()
     site.goes_on(name)
     assert {row["status"] for row in site.measured(name)} == {"ok"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -220,8 +221,18 @@ def test_a_cell_whose_gpu_is_lost_is_not_done_and_no_other_is_begun(
     assert not list((tmp_path / "steps").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ("torch 2 finds no GPU: cuInit says 999", "no GPU can be opened (torch 2 finds no GPU: cuInit says 999)"),
+        (
+            "torch 2 opens no GPU, and the CUDA driver does: too old",
+            "torch 2 opens no GPU, and the CUDA driver does: too old",
+        ),
+    ],
+)
 def test_a_cell_that_finds_no_gpu_any_more_is_not_done_and_no_other_is_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str, why: str
 ) -> None:
     events = [
         {
@@ -229,14 +240,58 @@ def test_a_cell_that_finds_no_gpu_any_more_is_not_done_and_no_other_is_begun(
             "t": 1.0,
             "v": 1,
             "kind": "no-device",
-            "message": "torch 2 finds no GPU: cuInit says 999",
+            "message": message,
             "traceback": "",
         },
         {"event": "end", "t": 1.0, "v": 1, "status": "failed", "stop": "none", "noise": None, "steps": 0},
     ]
     script = f"print({chr(10).join(map(json.dumps, events))!r}); raise SystemExit(1)"
-    do(tmp_path, monkeypatch, script, why="no GPU can be opened (torch 2 finds no GPU: cuInit says 999)")
+    do(tmp_path, monkeypatch, script, why=why)
     assert not list((tmp_path / "steps").iterdir())
+
+
+def test_a_framework_that_opens_no_gpu_leaves_the_time_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doer = Doer(tmp_path, installed.InterpreterEngine("python"), ReadyImage(None, "", ()), CPU, None, math.inf, {})  # type: ignore[arg-type]
+    begun = []
+
+    def measure(step: KitStep, limit: float) -> None:
+        begun.append(step)
+        if step.cell.framework == "torch":
+            doer.unable["torch"] = "torch opens no GPU"
+
+    monkeypatch.setattr(doer, "_measure", measure)
+    other = replace(STEP, cell=replace(STEP.cell, framework="jax"))
+    assert doer.do([STEP, other, replace(STEP, repeat=2), replace(other, repeat=2)]) == "torch opens no GPU"
+    assert begun == [STEP, other, replace(other, repeat=2)]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "unable", "code"),
+    [
+        ("ok ok ok", False, 0),
+        ("ok refused refused", False, 0),
+        ("refused refused refused", False, 2),
+        ("ok failed refused", False, 1),
+        ("failed refused refused", False, 1),
+        ("refused", False, 1),
+        ("ok", True, 1),
+        ("refused", True, 2),
+        ("", True, 2),
+    ],
+)
+def test_a_kit_that_measured_nothing_does_not_end_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statuses: str, unable: bool, code: int
+) -> None:
+    """Of three steps those that are named were done."""
+    steps = [replace(STEP, repeat=repeat) for repeat in (1, 2, 3)]
+    (tmp_path / "steps").mkdir()
+    (tmp_path / pack.FACTS).write_text("{}")
+    for step, status in zip(steps, statuses.split(), strict=False):
+        pack.path_of(tmp_path, step).touch()
+        pack.said_path(tmp_path, step).write_bytes(pack.document({"status": status, "energy_joules": {}}))
+    assert measure._conclude(tmp_path, steps, "the time was over", unable) == code
 
 
 @pytest.mark.parametrize(

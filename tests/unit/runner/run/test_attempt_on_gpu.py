@@ -18,6 +18,7 @@ from runner.catalog.images import load_catalog
 from runner.engines import cell_cache, jit_cache
 from runner.engines.base import ReadyImage, Slot
 from runner.machine.devices import Cpu, Gpu, Machine
+from runner.run import schedule
 from runner.run.attempt import Attempt, AttemptContext, Limits
 from runner.run.dispatch import Job
 from tests.fixtures.attempts import (
@@ -153,35 +154,65 @@ def test_a_gpu_that_was_lost_gets_no_cell_of_a_later_call_and_its_temperature_is
 
 
 FAILS = """import json
-print(json.dumps(dict(event="error", t=1.0, v=1, kind="no-device", message="torch 2.11 finds no GPU: {why}", traceback="")))
+print(json.dumps(dict(event="error", t=1.0, v=1, kind="no-device", message="torch 2.11 {why}", traceback="")))
 print(json.dumps(dict(event="end", t=1.0, v=1, status="failed", stop="none", noise=None, steps=0)))
 raise SystemExit(1)"""
 
 
 @pytest.mark.parametrize(
-    ("why", "starts"),
+    ("why", "starts", "closed"),
     [
-        ("cuInit says 802 CUDA_ERROR_SYSTEM_NOT_READY; start nvidia-fabricmanager", 1),
-        ("libcuda.so.1: cannot open shared object file; start the container with a GPU", 1),
+        ("finds no GPU: cuInit says 802 CUDA_ERROR_SYSTEM_NOT_READY; start nvidia-fabricmanager", 1, True),
+        ("finds no GPU: libcuda.so.1: cannot open shared object file; start the container with a GPU", 1, True),
+        # It may pass, so the cell begins once more.
+        ("finds no GPU: cuInit says 999 CUDA_ERROR_UNKNOWN; often nvidia_uvm is not loaded", 2, True),
+        ("finds no GPU: cuDevicePrimaryCtxRetain says 46 CUDA_ERROR_DEVICE_UNAVAILABLE; wait", 2, True),
         # The image's own libcuda may be the reason, and another image has another one.
-        ("cuInit says 804 CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE; take its folder `compat` out", 3),
+        ("finds no GPU: cuInit says 804 CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE; take `compat` out", 1, False),
+        ("(CUDA 13.0) opens no GPU, and the CUDA driver does: the driver is of CUDA 12.2 and too old", 1, False),
     ],
 )
-def test_a_gpu_that_cuda_does_not_open_gets_no_further_cell(
-    site: Callable[..., AttemptContext], tmp_path: Path, why: str, starts: int
+def test_after_an_error_of_cuda_that_stays_no_cell_starts_on_the_gpu_or_of_the_image(
+    site: Callable[..., AttemptContext],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    why: str,
+    starts: int,
+    closed: bool,
 ) -> None:
+    monkeypatch.setattr(schedule, "_PASSING_SECONDS", 0.1)
     here = site(FAILS.format(why=why))
     running = matrix(here)
     running.machine = replace(running.machine, gpus=(Gpu(0, "GPU-0", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,)),))
     cell = replace(CELL, device_kind="cuda", device_model="NVIDIA L4")
     running.run_jobs([Job(cell, repeat) for repeat in (1, 2, 3)], prepared(here))
     assert here.engine.starts == starts  # type: ignore[attr-defined]
-    assert running.has_gpus() == (starts == 3)
+    assert running.has_gpus() is not closed
     rows = run_in(tmp_path).rows("cells").to_pandas()
-    assert set(rows.error_kind) == {"no-device"}
-    assert [outcome.reason for outcome in running.outcomes][starts:] == [
-        f"no GPU that it could run on can be opened any more: {why}"
-    ] * (3 - starts)
+    assert list(rows.error_kind) == ["no-device"] * 3
+    said = (
+        f"no GPU that it could run on can be opened any more: {why.removeprefix('finds no GPU: ')}" if closed else why
+    )
+    assert [outcome.reason.endswith(said) for outcome in running.outcomes if outcome.reason] == [not closed, True, True]
+
+
+def test_an_error_of_cuda_that_passes_leaves_no_row_and_closes_no_gpu(
+    site: Callable[..., AttemptContext], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "_PASSING_SECONDS", 0.1)
+    fails = FAILS.format(why="finds no GPU: cuInit says 999 CUDA_ERROR_UNKNOWN")
+    here = site(
+        "import os, sys\nfirst = sys.argv[1] + '.first'\nif os.path.exists(first): sys.exit(7)\nopen(first, 'w').close()\n"
+        + fails
+    )
+    running = matrix(here)
+    running.machine = replace(running.machine, gpus=(Gpu(0, "GPU-0", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,)),))
+    running.run_jobs([Job(replace(CELL, device_kind="cuda", device_model="NVIDIA L4"), 1)], prepared(here))
+    assert here.engine.starts == 2  # type: ignore[attr-defined]
+    assert running.has_gpus()
+    (outcome,) = running.outcomes
+    assert "exit code 7" in str(outcome.reason)
+    assert len(run_in(tmp_path).rows("cells").to_pandas()) == 1
 
 
 class Thermometer:

@@ -35,7 +35,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("driver")
-@pytest.mark.parametrize("number", [100, 101, 802, 803, 804, 999])
+@pytest.mark.parametrize("number", [100, 101, 802, 803, 804, 805, 999])
 def test_a_run_whose_gpu_cannot_be_opened_measures_nothing_and_goes_on_after_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

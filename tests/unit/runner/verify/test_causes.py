@@ -55,7 +55,7 @@ FAULTS: dict[str, tuple[str, Case]] = {
     "CPU build on a GPU machine": ("CPU-only build", replace(with_facts(HEALTHY_CPU, framework_version="2.13.0+cpu"), machine_gpus=4)),
     "CPU build that refuses": (
         "CPU-only build",
-        Case(facts(framework_version=None), failure="torch 2.9 (CUDA None) finds no GPU", error_kind="unsupported"),
+        Case(facts(framework_version=None), failure="torch 2.9 is built without CUDA", error_kind="unsupported"),
     ),
     "no GPU found": ("the framework finds no GPU", Case(facts(), failure="jax 0.10 finds no GPU", error_kind="unsupported")),
     "tf32 off": ("TF32 is off", replace(HEALTHY_GPU, reference=TF32_REFERENCE)),
