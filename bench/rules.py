@@ -30,6 +30,11 @@ TASKS = {"train": "Training", "infer": "Inference", "decode": "Decoding", "opera
 # "data" of a workload that trains on random numbers in memory. Of every other one it is the name of a module of bench/data.
 RANDOM = ("random-images", "random-tokens")
 
+# The modes that say how pictures lie in memory, in the place of bench.frameworks.pictures.layouts -> the order of the axes; and how the
+# names of the workloads begin that convolve pictures.
+LAYOUTS = {"channels-first": "NCHW", "channels-last": "NHWC"}
+_PICTURES = ("cnn-cifar10", "cnn-mnist", "densenet121-", "resnet50-")
+
 # Mixed precision -> its half type: a device that has the one can compute the other.
 MIXED = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 
@@ -262,11 +267,13 @@ def mode_reason(framework, mode, modes, exceptions, where, devices):
     """`modes` and `exceptions` are "modes" and "modes_except" of framework.json.
 
     The latter holds, for each mode, what has it not: a kind of device, a precision, a workload or "several" devices -> the reason. `where`
-    are the cell's kind of device, precision and workload.
+    are the cell's kind of device, precision and workload, in this order.
     """
     if mode not in modes:
         names = sorted(modes, key=lambda name: (name != "default", name))
         return "%s has no mode %r; it has %s" % (framework, mode, ", ".join(names))
+    if mode in LAYOUTS and not where[-1].startswith(_PICTURES):
+        return "%s has no mode %r: %s convolves no pictures" % (framework, mode, where[-1])
     for exception in where + (("several",) if devices > 1 else ()):
         if exception in exceptions.get(mode, {}):
             return "%s has no mode %r here: %s" % (framework, mode, exceptions[mode][exception])

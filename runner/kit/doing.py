@@ -14,7 +14,7 @@ from runner.engines.process.installed import InterpreterEngine
 from runner.kit import pack
 from runner.kit.agreement import energies
 from runner.kit.command_line import say
-from runner.kit.step_outcome import MOST_OUTPUT_BYTES, outcome
+from runner.kit.step_outcome import MOST_OUTPUT_BYTES, figures, outcome
 from runner.kit.steps import EVENTS_MODULES, KitStep
 from runner.machine import telemetry
 from runner.machine.devices import Machine
@@ -150,7 +150,7 @@ class Doer:
             self.gone = "its GPU fell off the bus" if self._lost else f"no GPU can be opened ({said})"
             say(f"{seconds:5.0f} s  {step}: {self.gone}")
             return
-        summary = {"status": status, "energy_joules": energies(parcel.telemetry)}
+        summary = {"status": status, "energy_joules": energies(parcel.telemetry), **figures(step, parcel)}
         replace_bytes(pack.said_path(self.out, step), pack.document(summary))
         # Written last: a step is done when this file is there.
         replace_bytes(pack.path_of(self.out, step), content)

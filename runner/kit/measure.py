@@ -21,6 +21,7 @@ from runner.kit.agreement import sentence, total
 from runner.kit.command_line import parser, say
 from runner.kit.doing import Doer
 from runner.kit.facts_file import begun, facts_of, steps_of
+from runner.kit.step_outcome import layouts
 from runner.kit.steps import KitStep
 from runner.machine import lease, telemetry
 from runner.machine.detect import HardwareError, detect
@@ -115,6 +116,8 @@ def _conclude(out: Path, steps: Sequence[KitStep], why: str, unable: bool) -> in
     say(f"{ok} steps ended well, {refused} were refused, {failed} failed, {len(left)} were not done")
     for device, both in total(each["energy_joules"] for each in said).items():
         say(sentence(device, *both))
+    for line in layouts(dict(zip(done, said, strict=True))):
+        say(line)
     if left:
         say(f"not done, because {why}: {'; '.join(map(str, left[:5]))}{' and more' if len(left) > 5 else ''}")
         say("run the same command again: it goes on")

@@ -36,7 +36,7 @@ def said_path(out: Path, step: KitStep) -> Path:
 
 
 def said(out: Path, step: KitStep) -> dict[str, Any]:
-    """The document at said_path: `status` and `energy_joules`. Raises UserError where it was edited."""
+    """The document at said_path: `status`, `energy_joules` and a cell's figures. Raises UserError where it was edited."""
     path = said_path(out, step)
     try:
         return dict(json.loads(path.read_bytes()))

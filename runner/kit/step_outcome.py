@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
+from bench import rules
 from runner.admission.record import Recorder
 from runner.engines.probe import NO_DEVICE, refusal
 from runner.kit.steps import KitStep
@@ -42,11 +44,21 @@ def outcome(step: KitStep, parcel: Parcel) -> tuple[str, str]:
     return status, in_a_line(said, 300)
 
 
-def _of_cell(parcel: Parcel) -> tuple[str, str]:
+def _recorded(parcel: Parcel) -> Recorder:
     recorder = Recorder()
     for at, piece in parcel.tape:
         recorder.feed(piece, at)
     recorder.close()
+    return recorder
+
+
+def _step_seconds(recorder: Recorder) -> float | None:
+    steady = [row["seconds"] / row["steps"] for row in recorder.rows["samples"] if row["stage"] == "steady"]
+    return statistics.median(steady) if steady else None
+
+
+def _of_cell(parcel: Parcel) -> tuple[str, str]:
+    recorder = _recorded(parcel)
     if problem := recorder.problem or recorder.torn:
         return "failed", f"its output broke the protocol: {problem}"
     if error := recorder.error:
@@ -58,8 +70,51 @@ def _of_cell(parcel: Parcel) -> tuple[str, str]:
     for row in recorder.rows["parity"]:
         if row["error"] is None or not row["error"] <= row["bound"]:
             return "failed", f"{row['quantity']} {row['tensor']}: {row['error'] or math.nan:.2g} > {row['bound']:.2g}"
-    steady = [row["seconds"] / row["steps"] for row in recorder.rows["samples"] if row["stage"] == "steady"]
-    return "ok", f"{1e3 * statistics.median(steady):.3g} ms a step" if steady else ""
+    seconds = _step_seconds(recorder)
+    return "ok", "" if seconds is None else f"{1e3 * seconds:.3g} ms a step"
+
+
+def figures(step: KitStep, parcel: Parcel) -> dict[str, Any]:
+    """Of a cell that measured steps: the seconds of a step, those of its kernels (None: not known), and the layout that it reports."""
+    recorder = _recorded(parcel)
+    seconds = _step_seconds(recorder)
+    if step.kind != "cell" or not recorder.ended_well or seconds is None:
+        return {}
+    share = recorder.row.get("kernel_share")
+    layout = (recorder.environment or {})["settings"].get("layout")
+    return {"step_seconds": seconds, "kernel_seconds": share and seconds * share, "layout": layout}
+
+
+def layouts(said: Mapping[KitStep, Mapping[str, Any]]) -> list[str]:
+    """A sentence for each cell that ended well in both layouts: which was faster, and which one the default has.
+
+    `said` has the figures of each step. Eagerly a small network waits for the host in either layout: the kernels' time is the GPU's word.
+    """
+    modes_of: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
+    for step, each in said.items():
+        cell = step.cell
+        if step.repeat == 1 and each.get("status") == "ok" and each.get("step_seconds"):
+            modes_of.setdefault((cell.framework, cell.workload, cell.precision), {})[cell.mode] = each
+    return [
+        f"{' '.join(names)}: {_compared(modes)}; the default has {_table(modes)}"
+        for names, modes in modes_of.items()
+        if modes.keys() >= rules.LAYOUTS.keys()
+    ]
+
+
+def _compared(modes: Mapping[str, Mapping[str, Any]]) -> str:
+    first, last = rules.LAYOUTS
+    one, other = modes[first], modes[last]
+    words = f"a step with {first} takes {one['step_seconds'] / other['step_seconds']:.2f} times as long as with {last}"
+    if one["kernel_seconds"] and other["kernel_seconds"]:
+        words += f", its kernels {one['kernel_seconds'] / other['kernel_seconds']:.2f} times"
+    return words
+
+
+def _table(modes: Mapping[str, Mapping[str, Any]]) -> str:
+    """The layout of the default, in the words of a mode: it is what the table of layouts says."""
+    usual = modes.get("default", {}).get("layout")
+    return next((mode for mode, order in rules.LAYOUTS.items() if order == usual), "not been measured")
 
 
 def _of_windows(said: Any) -> tuple[str, str]:

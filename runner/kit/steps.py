@@ -34,6 +34,8 @@ _LARGE = "gpt2-124m", "amp-bf16"
 _DEEP = {"densenet121-chestxray", "densenet121-synthetic", "resnet50-imagenet"}
 # Modes that may be faster than the default. The others show what a compiler is worth.
 _FAST_MODES = ("graph", "compile")
+# The network and the precisions that are measured in both layouts of pictures.
+_LAYOUTS_OF, _LAYOUTS_AT = "cnn-cifar10", {"fp32", "tf32", "amp-bf16"}
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def plan(
     cells: list[Cell] = []
     skips: list[Skip] = []
     for mode, precision, workload, entry in itertools.product(
-        ("default", *_FAST_MODES), precisions, workloads, entries
+        ("default", *_FAST_MODES, *rules.LAYOUTS), precisions, workloads, entries
     ):
         framework, chosen = entry["framework"], declared[workload]
         named = (framework, wanted.frameworks), (workload, wanted.workloads), (precision, wanted.precisions)
@@ -92,6 +94,8 @@ def plan(
         if chosen.get("on_request") and workload not in wanted.workloads:
             continue
         if mode not in rules.framework_declaration(framework)["modes"]:
+            continue
+        if mode in rules.LAYOUTS and (workload != _LAYOUTS_OF or precision not in _LAYOUTS_AT):
             continue
         if rules.module_of(workload, chosen) not in rules.adapters_of(framework):
             continue
@@ -109,7 +113,9 @@ def plan(
         else:
             batch = chosen["presets"][PRESET].get("batch") or chosen["batch"]
             cells.append(Cell(**names, preset=PRESET, batch=batch, seed=SEED, lock_sha256=lock))
-    return _in_order(cells, wanted.repeats), skips
+    usual = [cell for cell in cells if cell.mode not in rules.LAYOUTS]
+    layouts = [cell for cell in cells if cell.mode in rules.LAYOUTS]
+    return _with_layouts(_in_order(usual, wanted.repeats), layouts), skips
 
 
 def _reason(
@@ -154,6 +160,17 @@ def _in_order(cells: Sequence[Cell], repeats: int) -> list[KitStep]:
         if rank == 0:
             ordered += _against_events(groups[rank])
     return ordered
+
+
+def _with_layouts(steps: list[KitStep], cells: Sequence[Cell]) -> list[KitStep]:
+    """The two layouts of a network, one after another, come after the first group and once. One layout alone answers nothing."""
+    pairs: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        pairs.setdefault((cell.precision, cell.framework), []).append(cell)
+    both = [KitStep("cell", cell) for pair in pairs.values() if len(pair) == len(rules.LAYOUTS) for cell in pair]
+    after = [place for place, step in enumerate(steps, 1) if _rank(step.cell) == 0]
+    place = after[-1] if after else 0
+    return [*steps[:place], *both, *steps[place:]]
 
 
 def _rank(cell: Cell) -> int:

@@ -4,6 +4,7 @@ On a GPU JAX's steps take the memory of their arguments, and TensorFlow's networ
 know channels last only, so XLA compiles these networks. The verdict gets "taken": whether this CPU took the code.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -34,11 +35,10 @@ def donate():
 
 def channels_first(name):
     """TensorFlow computes channels first; returns whether the framework says so."""
-    if name == "tensorflow_v1":
-        from bench.frameworks.tensorflow_v1 import framework
-
-        framework.channels_first = lambda: True
-    else:
+    library = "tensorflow_v1" if name == "tensorflow_v1" else "tensorflow"
+    framework = importlib.import_module("bench.frameworks.%s.framework" % library)
+    framework.channels_first = lambda: True
+    if library == "tensorflow":
         list_a_gpu()
     return lambda: contract.load_framework(name).settings()["layout"] == "NCHW"
 

@@ -25,9 +25,10 @@ EVERYTHING = os.environ.get("DLBENCH_SPEED") == "all"
 SECONDS = "4"  # of one process, beside what it takes to start and to check
 # A step of a variant by one of the adapter: a slower variant is as it should be.
 ALLOWED = speed_verdict.Bounds(0.95, math.inf)
-# The declared modes that are no variant: they run by themselves what the default compiles. A CUDA graph needs a GPU: on one the kit
-# measures it beside the default (docs/first-gpu.md).
+# The declared modes that are no variant: they run by themselves what the default compiles, or are the default on a CPU. A CUDA graph and
+# TensorFlow's channels first need a GPU: on one the kit measures them beside the default (docs/first-gpu.md).
 SLOWER_MODES = {("tensorflow", "eager"), ("jax", "no-jit"), ("torch", "graph")}
+SLOWER_MODES |= {("torch", "channels-last"), ("tensorflow", "channels-last"), ("tensorflow", "channels-first")}
 
 
 def variants() -> Iterator[tuple[str, str, str]]:
@@ -95,7 +96,11 @@ def test_the_frameworks_that_most_people_use_have_variants_of_both_networks_of_t
 
 def test_every_mode_of_these_frameworks_that_compiles_is_a_variant() -> None:
     modes = {(name, mode) for name in FIRST_FRAMEWORKS for mode in rules.framework_declaration(name)["modes"]}
-    tried = {("torch", "compile"): "compiled", ("tensorflow", "xla"): "xla"}
+    tried = {
+        ("torch", "compile"): "compiled",
+        ("tensorflow", "xla"): "xla",
+        ("torch", "channels-first"): "channels_first",
+    }
     assert modes - SLOWER_MODES - {(name, "default") for name in FIRST_FRAMEWORKS} == set(tried)
     named = {(framework, variant) for framework, _, variant in CASES}
     assert {(framework, variant) for (framework, _), variant in tried.items()} <= named

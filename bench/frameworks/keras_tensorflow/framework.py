@@ -21,7 +21,7 @@ is_out_of_memory = backend.is_out_of_memory
 
 
 def configure(setup):
-    """The backend's precision, threads and memory. TensorFlow convolves N, H, W, C on a CPU, and N, C, H, W, cuDNN's layout, on a GPU."""
+    """The backend's precision, threads, memory and layout of pictures."""
     backend.configure(setup)
     _mixed.configure(setup)
     keras.config.set_image_data_format("channels_first" if backend.channels_first() else "channels_last")

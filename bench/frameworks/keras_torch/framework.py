@@ -6,8 +6,9 @@ os.environ["KERAS_BACKEND"] = "torch"
 
 import keras  # noqa: E402
 
-from bench.frameworks.keras import _mixed  # noqa: E402
+from bench.frameworks.keras import _images, _mixed  # noqa: E402
 from bench.frameworks.keras import framework as shared  # noqa: E402
+from bench.frameworks.pictures import layouts  # noqa: E402
 from bench.frameworks.torch import framework as backend  # noqa: E402
 
 NAME = "keras_torch"
@@ -21,10 +22,14 @@ is_out_of_memory = backend.is_out_of_memory
 
 
 def configure(setup):
-    """The backend's precision, threads and memory. Channels first is PyTorch's own layout: it would transpose the other one."""
+    """The backend's precision, threads, memory and layout of pictures.
+
+    The order of Keras' axes is PyTorch's own: Keras would permute the other one around each layer.
+    """
     backend.configure(setup)
     _mixed.configure(setup)
     keras.config.set_image_data_format("channels_first")
+    _images.last_in_memory = backend.layout(setup) == layouts.LAST
 
 
 def versions():
@@ -32,4 +37,5 @@ def versions():
 
 
 def settings():
-    return shared.settings(backend.settings())
+    # In memory, of the pictures that were handed over.
+    return dict(shared.settings(backend.settings()), layout="NHWC" if _images.handed_last else "NCHW")

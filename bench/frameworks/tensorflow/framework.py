@@ -11,10 +11,12 @@ import tensorflow as tf  # noqa: E402
 
 from bench import cuda, environment  # noqa: E402
 from bench.frameworks.keras import _mixed  # noqa: E402
+from bench.frameworks.pictures import layouts  # noqa: E402
 
 NAME = "tensorflow"
 
 _xla = False
+_layout = layouts.LAST
 
 
 def by_xla(faster_on_a_cpu=False):
@@ -30,7 +32,7 @@ def function(python, faster_on_a_cpu=False):
 
 def configure(setup):
     """Threads, precision and memory, before the first tensor starts the runtime."""
-    global _xla
+    global _xla, _layout
     _xla = setup.mode == "xla"
     tf.config.run_functions_eagerly(setup.mode == "eager")
     tf.config.threading.set_intra_op_parallelism_threads(setup.threads)
@@ -50,6 +52,12 @@ def configure(setup):
         for gpu in gpus:
             # Without it TensorFlow takes the whole memory at once, and the peak cannot be measured.
             tf.config.experimental.set_memory_growth(gpu, True)
+    _layout = layouts.layout_of(NAME, setup, _capability(gpus[0]) if setup.device == "cuda" else ())
+
+
+def _capability(gpu):
+    """(major, minor) of a physical device; (0, 0) where TensorFlow does not tell."""
+    return tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))
 
 
 def _built():
@@ -81,8 +89,11 @@ def device(setup):
 
 
 def channels_first():
-    """Channels first (N, C, H, W), the layout that cuDNN computes in, on a GPU. On a CPU TensorFlow has channels last only."""
-    return bool(tf.config.list_logical_devices("GPU"))
+    """True if pictures are N, C, H, W, and not N, H, W, C (bench.frameworks.pictures.layouts).
+
+    Grappler's layout optimizer may turn a graph's convolutions into the other order where XLA does not compile them.
+    """
+    return _layout == layouts.FIRST
 
 
 def settings():

@@ -1,7 +1,7 @@
 """The MNIST convolution network in PyTorch: a Module, Adam, batches in file order.
 
-Idiomatic here: the convolutions of cuDNN and oneDNN take channels-last tensors without reordering (PyTorch's tutorial on channels last); a
-tensor is still seen as (N, C, H, W). max_pool2d leaves out an odd last row and column.
+Idiomatic here: pictures lie in memory as the device's convolutions want them (memory_format), and are seen as (N, C, H, W). max_pool2d
+leaves out an odd last row and column.
 """
 
 import torch
@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bench.frameworks.torch._mnist import Trained
+from bench.frameworks.torch.framework import memory_format
 
 
 class Network(nn.Module):
@@ -28,8 +29,11 @@ class Network(nn.Module):
 
 class Training(Trained):
     def __init__(self, setup):
-        super().__init__(setup, Network().to(memory_format=torch.channels_last))
+        self.format = memory_format(setup)
+        super().__init__(setup, Network().to(memory_format=self.format))
 
     def inputs(self, x, y):
-        # With one channel the memory is the same in both layouts. The strides say that it is channels last.
-        return super().inputs(x.reshape(len(x), 28, 28, 1).transpose(0, 3, 1, 2), y)
+        if self.format == torch.channels_last:
+            # With one channel the memory is the same in both layouts. The strides say that it is channels last.
+            x = x.reshape(len(x), 28, 28, 1).transpose(0, 3, 1, 2)
+        return super().inputs(x, y)

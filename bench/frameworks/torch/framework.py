@@ -8,6 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bench import cuda, environment, mixed
 from bench.errors import Unsupported
+from bench.frameworks.pictures import layouts
 
 NAME = "torch"
 
@@ -46,15 +47,15 @@ def torch_device(setup):
     return torch.device("cuda", setup.rank)
 
 
-def memory_format(setup):
-    """How pictures and the convolutions' weights lie in memory: channels last, but channels first at fp32 on a GPU.
+def layout(setup):
+    """How pictures and the convolutions' weights lie in memory (bench.frameworks.pictures.layouts)."""
+    capability = torch.cuda.get_device_capability(setup.rank) if setup.device == "cuda" else ()
+    return layouts.layout_of(NAME, setup, capability)
 
-    cuDNN and oneDNN take channels last without reordering (PyTorch's tutorial on channels last), and tensor cores want it. At fp32 cuDNN
-    has its fast kernels for channels first. Measured as CUDA graphs on an H200 with cuDNN 9 (docs/first-gpu.md), channels last takes 1.07
-    times as long for cnn-cifar10, 1.08 for resnet50-imagenet; at amp-bf16 both take the same. For V100 and A100 XLA chooses likewise.
-    """
-    first = setup.device == "cuda" and setup.precision == "fp32"
-    return torch.contiguous_format if first else torch.channels_last
+
+def memory_format(setup):
+    """The same as PyTorch's memory format. Whatever it is, a tensor is seen as (N, C, H, W)."""
+    return torch.channels_last if layout(setup) == layouts.LAST else torch.contiguous_format
 
 
 def adam(setup, network, rate, betas=(0.9, 0.999), decay=0.0):
@@ -131,14 +132,14 @@ def settings():
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "threads": torch.get_num_threads(),
         "mkldnn": torch.backends.mkldnn.is_available(),
-        # The order of the axes.
+        # In memory. Networks on pictures say by settings_of where they have another.
         "layout": "NCHW",
     }
 
 
 def settings_of(adapter):
-    lies = getattr(adapter, "format", None)
-    return {} if lies is None else {"memory_format": str(lies).replace("torch.", "")}
+    """The setting layout: the order in which a built adapter's pictures lie in memory."""
+    return {"layout": "NHWC"} if getattr(adapter, "format", None) == torch.channels_last else {}
 
 
 def synchronize():

@@ -36,15 +36,8 @@ def foreach_adam(adapter, setup):
 
 @variant("torch", "cnn-cifar10")
 def channels_first(adapter, setup):
-    """Pictures and weights lie in memory with the channels first."""
-
-    class ChannelsFirst(adapter):
-        def inputs(self, x, y):
-            return x, y.astype("int64")
-
-    training = ChannelsFirst(setup)
-    training.network.to(memory_format=torch.contiguous_format)
-    return training
+    """Pictures and weights lie in memory with the channels first: the mode channels-first."""
+    return adapter(setup._replace(mode="channels-first"))
 
 
 @variant("torch", "gru-imdb")

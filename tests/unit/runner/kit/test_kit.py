@@ -32,7 +32,7 @@ from runner.kit.agreement import energies, total
 from runner.kit.archive import read
 from runner.kit.doing import Doer
 from runner.kit.imported import import_archive
-from runner.kit.step_outcome import outcome
+from runner.kit.step_outcome import layouts, outcome
 from runner.kit.steps import KitStep, Wanted, plan
 from runner.machine import telemetry
 from runner.machine.devices import Cpu, Gpu, Machine
@@ -121,7 +121,9 @@ def test_results_are_imported_reported_saved_and_verified_against(
 ) -> None:
     ended = run_kit("--python", str(interpreter()), *SHORT)
     assert ended.returncode == 0, ended.stderr
-    assert "8 steps ended well, 0 were refused, 0 failed, 0 were not done" in ended.stderr
+    assert "10 steps ended well, 0 were refused, 0 failed, 0 were not done" in ended.stderr
+    both = "torch cnn-cifar10 fp32: a step with channels-first takes 1.00 times as long as with channels-last"
+    assert f"{both}; the default has channels-first\n" in ended.stderr, "what was recorded says so"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DLBENCH_REFERENCES", str(tmp_path / "references"))
     # A replay is faster than any CPU computes it.
@@ -130,14 +132,15 @@ def test_results_are_imported_reported_saved_and_verified_against(
     imported = runner.invoke(app, ["import", ARCHIVE, "--out", "runs"])
     assert imported.exit_code == 0, imported.stderr
     folder = Path(imported.stdout.strip())
-    assert "8 × cell ok; 0 steps were not done" in imported.stderr
+    assert "10 × cell ok; 0 steps were not done" in imported.stderr
     digest = read(Path(ARCHIVE)).sha256
     assert f"Imported from the archive {digest[:12]}." in whole(folder / "report.html")
     words = "--workloads gru-imdb --precision fp32 --repeats 2 --out measured-again"
     assert f"python3 kit.py --device cpu --frameworks torch {words}" in whole(folder / "report.html")
     cells = store.read([folder], "cells").to_pandas()
     assert set(cells.engine.dropna()) == {"host"}
-    assert sorted(cells[cells.status == "ok"].repeat) == [1] * 4 + [2] * 4
+    assert sorted(cells[cells.status == "ok"].repeat) == [1] * 6 + [2] * 4
+    assert set(cells[cells.status == "ok"]["mode"]) == {"default", "compile", "channels-first", "channels-last"}
     manifest = store.RunStore(folder).manifest()
     assert manifest["imported"]["sha256"] == digest
     assert {cell["image"] for cell in manifest["plan"]} == {"host-torch-2.13.0"}
@@ -460,10 +463,64 @@ def test_a_cell_of_the_kit_is_the_cell_of_a_run_with_the_engine_host() -> None:
     )
 
 
+def test_each_framework_with_both_layouts_of_pictures_is_asked_for_them_one_after_the_other() -> None:
+    there: list[str] | None = ["cpu", "cuda"]
+    kinds = {"torch": there, "jax": there, "tensorflow": there}
+
+    def asked(device: Gpu | None) -> list[tuple[str, str, str]]:
+        steps = [step for step in planned(device, kinds, repeats=2)[0] if step.cell.mode.startswith("channels-")]
+        assert {(step.cell.workload, step.repeat) for step in steps} == {("cnn-cifar10", 1)}
+        return [(step.cell.precision, step.cell.framework, step.cell.mode) for step in steps]
+
+    precisions, both = ("fp32", "amp-bf16", "tf32"), ("channels-first", "channels-last")
+    on_gpu = asked(gpu("NVIDIA H200", "9.0"))
+    assert on_gpu == list(itertools.product(precisions, ("torch", "tensorflow"), both))
+    # A layout alone answers nothing: on a CPU TensorFlow has one only.
+    assert asked(None) == list(itertools.product(("fp32", "amp-bf16"), ("torch",), both))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        ({}, []),
+        ({"channels-first": (2.0, None)}, []),
+        (
+            {"channels-first": (2.0, None), "channels-last": (1.0, None)},
+            [
+                "a step with channels-first takes 2.00 times as long as with channels-last; the default has channels-last"
+            ],
+        ),
+        (
+            {"channels-first": (3.0, 1.4), "channels-last": (3.0, 1.5)},
+            [
+                "a step with channels-first takes 1.00 times as long as with channels-last, its kernels 0.93 times; "
+                "the default has channels-last"
+            ],
+        ),
+    ],
+)
+def test_the_kit_says_which_layout_was_faster_and_what_the_default_has(
+    seconds: Mapping[str, tuple[float, float | None]], said: list[str]
+) -> None:
+    steps = {
+        replace(STEP, cell=replace(STEP.cell, mode=mode)): {
+            "status": "ok",
+            "step_seconds": step,
+            "kernel_seconds": kernels,
+            "layout": "NHWC",
+        }
+        for mode, (step, kernels) in {"default": (1.0, None), **seconds}.items()
+    }
+    cell = STEP.cell
+    assert layouts(steps) == [f"{cell.framework} {cell.workload} {cell.precision}: {words}" for words in said]
+
+
 def _group(step: KitStep) -> str:
     cell, small = step.cell, step.cell.workload in ("cnn-cifar10", "gru-imdb") and step.cell.precision != "amp-fp16"
     if step.kind == "events":
         return "events"
+    if cell.mode.startswith("channels-"):
+        return "layouts"
     if small and cell.mode == "default":
         return "first looks" if step.repeat == 1 else f"repeats at {cell.precision}"
     if small or (cell.workload, cell.precision) == ("gpt2-124m", "amp-bf16"):
@@ -483,15 +540,17 @@ def test_the_newest_facts_come_first_and_everything_is_there() -> None:
     assert [precision for _, _, precision in looks[::4]] == list(precisions)
     # Then the faster modes of these and a large network, single operations, and what compiles for minutes at the end.
     groups = [(name, len(list(group))) for name, group in itertools.groupby(steps, key=_group)]
-    assert groups[:7] == [
+    assert groups[:8] == [
         ("first looks", 12),
         *((f"repeats at {precision}", 8) for precision in precisions),
         ("events", 2),
+        ("layouts", 6),
         ("graph and transformer", 27),
         ("compile", 21),
     ]
-    assert [name for name, _ in groups[7:]] == ["ops", "others", "deep"]
-    assert {step.cell.mode for step in steps if step.cell.framework == "torch"} == {"default", "graph", "compile"}
+    assert [name for name, _ in groups[8:]] == ["ops", "others", "deep"]
+    modes = {"default", "graph", "compile", "channels-first", "channels-last"}
+    assert {step.cell.mode for step in steps if step.cell.framework == "torch"} == modes
     assert {step.cell.precision for step in steps if step.cell.workload == "ops"} == {
         "fp64",
         "fp32",

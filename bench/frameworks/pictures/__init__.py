@@ -1,0 +1,1 @@
+"""Facts on networks on pictures that several frameworks share."""
