@@ -1,4 +1,4 @@
-"""What a transformer computes row by row beside its products, in NumPy: normalisations, softmax, cross-entropy, embedding.
+"""The operations on rows of which a transformer consists beside its products, in NumPy: normalisations, softmax, loss, embedding.
 
 h, the hidden state, and scores are (rows, width), w and b (width,), logits (rows, classes), ids (rows,) whole numbers: the labels, or the
 rows of the table (vocabulary, width). d, in the shape of the result, is the result's gradient. It comes from the layer above: with ones in

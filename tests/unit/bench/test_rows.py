@@ -69,7 +69,7 @@ def normalised(p: dict[str, np.ndarray], direction: str, epsilon: float = rows.E
 
 
 def not_centred(right: Any, p: dict[str, np.ndarray], direction: str) -> Any:
-    """What RMS normalisation does."""
+    """RMS normalisation, and the shift."""
     if direction == ops.FORWARD:
         return (rows.rms_norm(p) + p["b"],)
     return (*rows.rms_norm_gradients(p), right[2])
