@@ -166,9 +166,6 @@ def _cell(
     metric = specification(stored.key.workload).get("metric") or {}
     held = _parity([checks.get(place, ()) for place in places])
     noted = caveats(stored.framework, stored.key.workload, stored.key.device_kind, stored.mode)
-    versions = {library: stored.row.get(f"{library}_version") for library in ("cuda", "cudnn")}
-    capability = stored.row.get("compute_capability")
-    issues = known_issues(stored.framework, stored.mode, stored.key.precision, versions, capability)
     return MeasuredCell(
         anchor="",
         label=stored.image,
@@ -191,7 +188,7 @@ def _cell(
         costs={**_costs(rows), **curves.of_tokens(steady), **curves.waiting(steady)},
         caveats=(
             *noted,
-            *issues,
+            *_known_issues(stored),
             *_losses_not_compared(stored.key, {row.quantity for row in held}),
             *dict.fromkeys(filter(None, (isolation.caveat(isolation.of_row(row)) for row in rows))),
         ),
@@ -212,6 +209,13 @@ def _cell(
         gpus=_gpus(stored, manifest),
         command=_command(stored.row, manifest),
     )
+
+
+def _known_issues(stored: StoredCell) -> tuple[str, ...]:
+    """The published faults of the libraries that the cell used, on its GPU."""
+    versions = {library: stored.row.get(f"{library}_version") for library in ("cuda", "cudnn")}
+    capability = stored.row.get("compute_capability")
+    return known_issues(stored.framework, stored.mode, stored.key.precision, versions, capability)
 
 
 def _gpus(stored: StoredCell, manifest: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

@@ -127,6 +127,7 @@ ELSEWHERE = {
     "nodes": "tests/unit/runner/nodes/test_fleet.py",
     "reference judge": "tests/unit/runner/verify/test_contributed.py",
     "reference index": "tests/unit/runner/verify/test_known_spread.py",
+    "report --to-loss": "tests/unit/reports/answers/test_to_loss.py",
     "share": "tests/unit/runner/kit/test_share.py",
     "verify --level": "tests/unit/runner/doctor/test_preflight.py",
     "verify --references": "tests/unit/runner/verify/test_known_spread.py",
