@@ -112,6 +112,37 @@ def channels_last():
     return bool((picked == x[::-1]).all()) and picked.transpose(0, 2, 3, 1).flags.c_contiguous
 
 
+def layouts_on_a_gpu():
+    """Precision -> the order of pictures in memory that the framework is configured for, on a stand-in of an H200."""
+    framework, orders = load_framework(sys.argv[1]), {}
+    if "torch" in sys.argv[1]:
+        import torch
+
+        torch.cuda.get_device_capability = lambda index: (9, 0)
+        torch.cuda.is_available, torch.cuda.device_count = (lambda: True), (lambda: 1)
+        torch.cuda.set_device = lambda device: None
+    else:
+        import tensorflow as tf
+
+        gpu = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
+        tf.config.list_physical_devices = lambda kind=None: [gpu]
+        tf.config.experimental.get_device_details = lambda device: {"compute_capability": (9, 0)}
+        tf.config.experimental.set_memory_growth = lambda *words: None
+    for precision in ("fp32", "tf32", "amp-bf16"):
+        on_gpu = setup()._replace(device="cuda", precision=precision)
+        framework.configure(on_gpu)
+        if sys.argv[1] == "torch":
+            orders[precision] = str(framework.memory_format(on_gpu)).replace("torch.", "")
+        elif sys.argv[1] == "keras_torch":
+            from bench.frameworks.keras import _images
+
+            x = _images.contiguous(np.zeros((2, 3, 4, 4), "float32"))
+            orders[precision] = "contiguous_format" if x.flags.c_contiguous else "channels_last"
+        else:
+            orders[precision] = "contiguous_format" if framework.channels_first() else "channels_last"
+    return orders
+
+
 def strides_of_mnist():
     """The strides of an image of cnn-mnist on the device, in elements: of its channel, a row and a column."""
     return load_adapter(sys.argv[1], "cnn-mnist")(setup()).inputs(*batch())[0].stride()[1:]

@@ -73,6 +73,20 @@ def test_pytorch_s_pictures_lie_channels_last(asked: Asked, framework: str) -> N
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("image", "framework", "at_tf32"),
+    [
+        (TORCH, "torch", "channels_last"),
+        (TORCH, "keras_torch", "channels_last"),
+        (TENSORFLOW, "tensorflow", "contiguous_format"),
+    ],
+)
+def test_on_a_gpu_the_table_of_layouts_is_followed(asked: Asked, image: str, framework: str, at_tf32: str) -> None:
+    orders = {"fp32": "contiguous_format", "tf32": at_tf32, "amp-bf16": "channels_last"}
+    assert asked(image, framework, "layouts_on_a_gpu") == orders
+
+
+@pytest.mark.timeout(1200)
 def test_pytorch_takes_the_strides_of_one_channel_for_channels_last(asked: Asked) -> None:
     """In channels-first order the channel's stride would be the image's 784."""
     assert asked(TORCH, "torch", "strides_of_mnist") == [1, 28, 1]

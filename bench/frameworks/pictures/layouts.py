@@ -28,7 +28,7 @@ TABLE = (
     Row("torch", (8, 0), ("amp-bf16",), LAST, _GUIDE),
     Row("torch", (7, 0), ("amp-fp16",), LAST, _GUIDE),
     Row("torch", (0, 0), (), FIRST, _XLA % "V100 and A100 at fp32, and for A100 at tf32"),
-    Row("torch", (), (), LAST, "measured: AMD EPYC, one thread, fp32 (docs/layouts.md)"),
+    Row("torch", (), (), LAST, "measured: AMD EPYC, fp32, 2026-11-28 (docs/layouts.md)"),
     Row("tensorflow", (8, 0), ("amp-bf16", "bf16"), LAST, "published: NVIDIA in TensorFlow's pull request 60044"),
     Row("tensorflow", (7, 0), ("amp-fp16", "fp16"), LAST, _GUIDE),
     Row("tensorflow", (0, 0), (), FIRST, "published: NVIDIA in TensorFlow's pull request 56744, at fp32 and tf32"),
