@@ -152,7 +152,8 @@ def of_images(prospect: Prospect, jobs: Sequence[Job], held: Forecast, minutes: 
     first = {cell.framework: cell.image for cell in agenda.groups[0]}
     missing = [image for image in dict.fromkeys(first.values()) if image in unready]
     ready = forecast(_with(agenda, missing), jobs, minutes)
-    if lost := [column for column in _columns(ready) if column not in _columns(held) and column[0] in first]:
+    columns = dict.fromkeys((cell.framework, cell.precision) for cell in agenda.groups[0])
+    if lost := [column for column in columns if column in _columns(ready) - _columns(held)]:
         size = sum({part: size for image in missing for part, size in agenda.parts[image].items()}.values())
         yield (
             f"they are too short for {', '.join(f'{framework} at {precision}' for framework, precision in lost)}: making "
@@ -171,8 +172,8 @@ def _with(agenda: Agenda, images: Collection[str]) -> Agenda:
     return replace(agenda, parts=parts)
 
 
-def _columns(held: Forecast) -> dict[tuple[str, str], None]:
-    return dict.fromkeys((span.job.cell.framework, span.job.cell.precision) for span in held.spans)
+def _columns(held: Forecast) -> set[tuple[str, str]]:
+    return {(span.job.cell.framework, span.job.cell.precision) for span in held.spans}
 
 
 def _counted(held: Forecast) -> str:

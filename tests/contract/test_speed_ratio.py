@@ -40,10 +40,6 @@ WITHOUT = {
     ("keras_jax", "resnet50-imagenet"): OF_KERAS,
     ("keras_torch", "resnet50-imagenet"): OF_KERAS,
     **{(name, stem.replace("_", "-")): NOT_YET for name, stem in adapters() if stem.endswith("_bytes")},
-    **{
-        (name, "gpt2-decode"): "gpt-fast and its like sample their tokens, and no such loop was timed yet"
-        for name in ("torch", "jax")
-    },
     **{(name, "gpt2-124m"): "it is measured on GPUs only, and these ratios are a CPU's" for name in ("torch", "jax")},
 }
 XLA = "XLA compiles the adapter's step; the published loop is a plain tf.function."
