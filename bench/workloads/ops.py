@@ -429,13 +429,19 @@ def reductions(devices, most_bytes=None):
 
 def _point(name, operation, direction, size, precision):
     shapes, written = operation.inputs(*size), _count(operation.result(*size))
-    read = sum(written if key == "table" else _count(shape) for key, shape in shapes.items())
+    read = sum(_rows_read(*size) if key == "table" else _count(shape) for key, shape in shapes.items())
     if direction == GRADIENT:
         read += written if operation.weighted else 0
         written += sum(_count(shape) for key, shape in shapes.items() if key != "ids") if operation.factor > 1.0 else 0
     mop = operation.mop(*size) * (operation.factor if direction == GRADIENT else 1.0)
     traffic = read * ITEMSIZE[precision] + written * ITEMSIZE["bf16" if precision == "fp8" else precision]
     return Point(name, direction, size, mop, operation.terms(*size), traffic)
+
+
+def _rows_read(ids, vocabulary, width):
+    """The elements of a table that drawn ids (draw_inputs) name, each row once, as expected."""
+    often = np.log1p(1.0 / np.arange(1, vocabulary)) / np.log(vocabulary)
+    return int(np.sum(1.0 - (1.0 - often) ** ids)) * width
 
 
 def _count(shape):

@@ -40,7 +40,7 @@ FLOOR, FLOOR_MEASURED = "floor_seconds", "floor_measured_seconds"
 _TOKENS = (
     "The first token comes after the whole prompt. Each token comes to the host, and the time between two is a step's. The memory's "
     "floor is the time in which a step's parameters and cache are read: by the datasheet, and at the best rate that the same run measured "
-    "on the device."
+    "on the device, in additions and the like. They write as well: a processor may read alone faster than that."
 )
 OF_TOKENS = (
     Cost(FIRST_TOKEN, "First token", "median", duration, _TOKENS),

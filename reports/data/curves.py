@@ -144,13 +144,16 @@ _OF_TOKENS = {
 
 
 def of_tokens(repeats: Sequence[Repeat]) -> Mapping[str, float]:
-    """The times of a cell that computes token by token: of each the median over the repeats, of a repeat that over its prompts."""
+    """The times of a cell that computes token by token: of each the median over the repeats, of a repeat that over its prompts.
+
+    None of a time that a repeat has too few tokens for: the repeats that measure longer are the noisy ones.
+    """
     found: dict[str, list[float]] = {}
     for repeat in repeats:
         for curve in repeat.curves:
             if curve.name in _OF_TOKENS and (value := _middle(list(curve.values))) is not None:
                 found.setdefault(_OF_TOKENS[curve.name], []).append(value)
-    return {name: float(np.median(values)) for name, values in found.items()}
+    return {name: float(np.median(values)) for name, values in found.items() if len(values) == len(repeats)}
 
 
 def waiting(repeats: Sequence[Repeat]) -> Mapping[str, float]:

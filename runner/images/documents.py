@@ -13,7 +13,7 @@ from runner.catalog.images import CatalogError, Image
 from runner.catalog.workloads import Workload
 from runner.images.recipe import layer_bytes
 from runner.paths import PROJECT
-from runner.results.vendors.known_issues import load_known_issues
+from runner.results.vendors.known_issues import ABOVE_ALL, load_known_issues
 
 WORKLOADS = PROJECT / "docs" / "workloads.md"
 IMAGES = PROJECT / "docs" / "images.md"
@@ -94,6 +94,7 @@ def _known_issues(images: Iterable[Image]) -> Iterable[list[str]]:
     images = [image for image in images if image.accelerator == "cuda"]
     for issue in load_known_issues():
         low, below = issue.capabilities
+        until = "and newer" if below == ABOVE_ALL else f"to below {below}"
         names = [
             _named(image, image.name)
             for image in images
@@ -103,7 +104,7 @@ def _known_issues(images: Iterable[Image]) -> Iterable[list[str]]:
         ]
         yield [
             issue.sentence,
-            "all" if "capabilities" not in issue.model_fields_set else f"{low} to below {below}",
+            "all" if "capabilities" not in issue.model_fields_set else f"{low} {until}",
             issue.touches,
             ", ".join(names) or "none",
             f"[{issue.title}]({issue.url})",

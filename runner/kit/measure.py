@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
         doer = Doer(out, engine, ready, replace(machine, gpus=machine.gpus[:1]), monitor, deadline, code)
         why = doer.do([step for step in steps if not pack.path_of(out, step).is_file()])
         engine.sweep()
-    code = _conclude(out, steps, why, bool(doer.unable))
+    code = _conclude(out, steps, why, doer.unable)
     return 2 if doer.gone else code
 
 
@@ -105,8 +105,8 @@ def _open(python: str, gpu: Gpu) -> None:
         raise UserError(f"the driver shows {gpu.uuid}, and CUDA opens {', '.join(uuids)} instead; restart the machine")
 
 
-def _conclude(out: Path, steps: Sequence[KitStep], why: str, unable: bool) -> int:
-    """Pack the results and say what was done, and why the rest was not: the exit code. `unable`: a framework opens no GPU."""
+def _conclude(out: Path, steps: Sequence[KitStep], why: str, unable: Collection[str]) -> int:
+    """Pack the results and say what was done, and why the rest was not: the exit code. `unable`: the frameworks that open no GPU."""
     done = [step for step in steps if pack.path_of(out, step).is_file()]
     left = [step for step in steps if step not in done]
     said = [pack.said(out, step) for step in done]
@@ -120,7 +120,8 @@ def _conclude(out: Path, steps: Sequence[KitStep], why: str, unable: bool) -> in
         say(line)
     if left:
         say(f"not done, because {why}: {'; '.join(map(str, left[:5]))}{' and more' if len(left) > 5 else ''}")
-        say("run the same command again: it goes on")
+        after = "once that is mended, " if {step.cell.framework for step in left} <= {*unable} else ""
+        say(f"{after}run the same command again: it goes on")
     say(f"results  {archive} ({archive.stat().st_size / 1e6:.1f} MB, sha256 {digest})")
     say("on another machine: runner import " + archive.name)
     if not ok and not failed and (unable or not left):

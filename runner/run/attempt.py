@@ -174,8 +174,8 @@ class Attempt:
         self.unable: str | None = None
         # False for the second try of a cell that CUDA opened no GPU for.
         self.may_pass = True
-        # True if CUDA opened no GPU, and may do so in a moment. Nothing is stored.
-        self.passing = False
+        # The error, if CUDA opened no GPU and may do so in a moment. Nothing is stored then.
+        self.passing = ""
         self._site = site
         self._observe = observe
         self._compiles = compiles
@@ -272,7 +272,7 @@ class Attempt:
             self.unopened = unopened[1]
         elif _UNABLE.search(error):
             self.unable = error
-        self.passing = self.may_pass and bool(_PASSING.search(error))
+        self.passing = error if self.may_pass and _PASSING.search(error) else ""
         if self._ended_by and self._ended_by[0] in _HANGS and recorder.ended_well and ended.code == 0:
             # It had ended by itself before it was ended: its engine stood still, and handed its output over too late.
             self._ended_by = None

@@ -186,8 +186,8 @@ class CellRunner:
     _threads: list[threading.Thread] = field(default_factory=list)
     # How many outages a job has met, and when the last of them began.
     _outages: dict[Job, tuple[int, float]] = field(default_factory=dict)
-    # The jobs that were begun once more after an error of CUDA that may pass.
-    _passed: set[Job] = field(default_factory=set)
+    # The jobs that are begun once more after an error of CUDA that may pass -> the error.
+    _passed: dict[Job, str] = field(default_factory=dict)
     _start_celsius: dict[str, float] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -286,6 +286,8 @@ class CellRunner:
                         self._start(dispatcher, job, chosen, ready)
                     else:
                         dispatcher.ended(job)
+                        if job in self._passed:  # it was begun, and there is no time for the second try
+                            self.fail(job, "no-device", self._passed[job])
                 if not self._active:
                     return
                 # With a limit: a wait without one would hold back Ctrl-C.
@@ -350,9 +352,9 @@ class CellRunner:
             self._report(Outcome(attempt.job, *ended))
             return False
         if attempt.passing:
-            self._passed.add(attempt.job)
+            self._passed[attempt.job] = attempt.passing
             self._stopped.wait(_PASSING_SECONDS)
-        return (attempt.lost is not None or attempt.passing) and not attempt.stopped
+        return (attempt.lost is not None or bool(attempt.passing)) and not attempt.stopped
 
     def _after_engine_error(self, attempt: Attempt, error: EngineError) -> bool:
         """True if the job is tried again, because it was not to blame. Otherwise its row says what happened."""

@@ -5,8 +5,6 @@ values by dynamic_update_slice and sees the whole cache under a mask, so that ev
 the last position of a prompt goes through the head. The position stays on the device.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,15 +55,18 @@ class Decoding(contract.Decoding):
         sizes = 50304, 1024, LAYERS, HEADS, WIDTH
         self.structure, self.parameters = undrawn(lambda: _gpt.Network(*sizes, dtype=None, rngs=nnx.Rngs(setup.seed)))
         self.cache = []
+        # The position is the cell's next one, on the device. JAX keeps what it knows of a function: this one holds no parameters.
+        structure = self.structure
+
+        def decode(parameters, cache, x, place):
+            logits, cache = logits_of(nnx.merge(structure, parameters), x, cache, place)
+            return logits, cache, place + x.shape[1], logits.argmax(1).astype("int32")
+
+        # Compiled, as people run it for speed.
+        self.decode = jax.jit(decode, donate_argnums=donated(1))
 
     def load(self, parameters):
         _gpt.fill(self.parameters, parameters, _gpt.places(LAYERS))
-
-    # Compiled, as people run it for speed. The position is the cell's next one, on the device.
-    @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(2))
-    def decode(self, parameters, cache, x, place):
-        logits, cache = logits_of(nnx.merge(self.structure, parameters), x, cache, place)
-        return logits, cache, place + x.shape[1], logits.argmax(1).astype("int32")
 
     def prefill(self, prompts):
         shape = 2, len(prompts), CAPACITY, HEADS, WIDTH // HEADS

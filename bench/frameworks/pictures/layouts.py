@@ -23,15 +23,14 @@ _XLA = "compiled: XLA takes it for %s (docs/gpu-compiled.md)"
 # The first row that fits counts.
 TABLE = (
     Row("torch", (9, 0), ("fp32",), FIRST, _H200),
-    Row("torch", (9, 0), ("tf32",), LAST, _XLA % "H100 and B200"),
     Row("torch", (9, 0), ("amp-bf16",), LAST, _H200 + ": as fast as the other; " + _GUIDE),
-    Row("torch", (8, 0), ("amp-bf16",), LAST, _GUIDE),
+    Row("torch", (8, 0), ("tf32", "amp-bf16"), LAST, _GUIDE),
     Row("torch", (7, 0), ("amp-fp16",), LAST, _GUIDE),
-    Row("torch", (0, 0), (), FIRST, _XLA % "V100 and A100 at fp32, and for A100 at tf32"),
+    Row("torch", (0, 0), (), FIRST, _XLA % "V100 and A100 at fp32"),
     Row("torch", (), (), LAST, "measured: AMD EPYC, fp32, 2026-11-28 (docs/layouts.md)"),
-    Row("tensorflow", (8, 0), ("amp-bf16", "bf16"), LAST, "published: NVIDIA in TensorFlow's pull request 60044"),
-    Row("tensorflow", (7, 0), ("amp-fp16", "fp16"), LAST, _GUIDE),
-    Row("tensorflow", (0, 0), (), FIRST, "published: NVIDIA in TensorFlow's pull request 56744, at fp32 and tf32"),
+    Row("tensorflow", (8, 0), ("amp-bf16",), LAST, "published: NVIDIA in TensorFlow's pull request 60044"),
+    Row("tensorflow", (7, 0), ("amp-fp16",), LAST, _GUIDE),
+    Row("tensorflow", (0, 0), (), FIRST, "published: NVIDIA in TensorFlow's pull request 56744, of training"),
     Row("tensorflow", (), (), LAST, "TensorFlow's convolutions for a CPU have no other"),
 )
 

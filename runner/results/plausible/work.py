@@ -72,7 +72,10 @@ def model_operations(workload: str) -> float | None:
 
 
 def least_bytes(workload: str, batch: float) -> float | None:
-    """The bytes that a step of `batch` items reads at least; None where nobody counted them, or a cache may hold them."""
+    """The bytes that a step of `batch` items reads at least; None where nobody counted them.
+
+    A cache that holds them all reads them faster than memory.
+    """
     if workload not in rules.workload_names() or (name := _network(workload)[0]) not in BYTES_READ:
         return None
     parameters, of_an_item = BYTES_READ[name]

@@ -19,6 +19,8 @@ from runner.errors import UserError
 from runner.paths import PROJECT
 
 KNOWN_ISSUES = PROJECT / "images" / "known_issues.toml"
+# As the end of a range of compute capabilities: no GPU is known to be without the fault.
+ABOVE_ALL = "1000.0"
 
 _Version = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)+$")]
 _Words = Annotated[str, Field(pattern=r"^\S.*[^\s.]$")]
@@ -53,8 +55,8 @@ class KnownIssue(BaseModel):
     library: Literal["cuda", "cudnn"]
     first: _Version
     fixed: _Version
-    # of GPUs from a compute capability to below another
-    capabilities: tuple[_Version, _Version] = ("0.0", "1000.0")
+    # of GPUs from a compute capability to below another; ABOVE_ALL: and newer
+    capabilities: tuple[_Version, _Version] = ("0.0", ABOVE_ALL)
     # the cells and precisions that it can touch; empty: all
     cells: tuple[IssueCells, ...] = ()
     precisions: tuple[str, ...] = ()
@@ -80,7 +82,9 @@ class KnownIssue(BaseModel):
     def is_of(self, versions: Mapping[str, str | None]) -> bool:
         """True if the library has the fault in these versions, by library. A bound of two numbers compares two of the version's."""
         version = _numbers(versions.get(self.library) or "")
-        return bool(version) and _compared(version, self.first) >= 0 > _compared(version, self.fixed)
+        # A version that says less than a bound does may lie on either side.
+        told = len(version) >= max(len(_numbers(bound)) for bound in (self.first, self.fixed))
+        return told and _compared(version, self.first) >= 0 > _compared(version, self.fixed)
 
     def is_on(self, least: str, most: str) -> bool:
         """True if a GPU from one compute capability to another, both included, can have it."""
@@ -145,7 +149,7 @@ def load_known_issues(path: Path = KNOWN_ISSUES) -> tuple[KnownIssue, ...]:
 def _compared(version: tuple[int, ...], bound: str) -> int:
     """-1, 0 or 1: the version is below the bound, the same as far as the bound says it, or above."""
     limit = _numbers(bound)
-    cut = (*version, *(0 for _ in limit))[: len(limit)]
+    cut = version[: len(limit)]
     return (cut > limit) - (cut < limit)
 
 

@@ -22,7 +22,7 @@ V100, A100, H200, CPU = (7, 0), (8, 0), (9, 0), ()
         ("torch", CPU, "fp32", "channels-last"),
         ("torch", V100, "fp32", "channels-first"),
         ("torch", V100, "amp-fp16", "channels-last"),
-        ("torch", A100, "tf32", "channels-first"),
+        ("torch", A100, "tf32", "channels-last"),
         ("torch", A100, "amp-bf16", "channels-last"),
         ("torch", H200, "fp32", "channels-first"),
         ("torch", H200, "tf32", "channels-last"),
@@ -58,7 +58,7 @@ def test_each_row_can_be_reached_and_names_its_evidence() -> None:
 def test_only_networks_on_pictures_have_the_modes_of_layouts() -> None:
     """Another network would be the default's, measured twice under two names."""
     frameworks = {name: each for name, each in load_frameworks().items() if rules.LAYOUTS.keys() <= set(each.modes)}
-    assert set(frameworks) == {"torch", "keras_torch", "tensorflow", "keras_tensorflow"}
+    assert set(frameworks) == {"torch", "keras_torch", "tensorflow"}
 
     def refused(workload: str, kind: str) -> set[str]:
         return {
@@ -68,6 +68,6 @@ def test_only_networks_on_pictures_have_the_modes_of_layouts() -> None:
         }
 
     assert refused("cnn-cifar10", "cuda") == refused("resnet50-imagenet", "cuda") == set()
-    assert refused("cnn-cifar10", "cpu") == {"tensorflow", "keras_tensorflow"}
+    assert refused("cnn-cifar10", "cpu") == {"tensorflow"}
     for workload in ("gru-imdb", "mlp-mnist", "ops", "gpt2-124m"):
         assert refused(workload, "cuda") == set(frameworks), workload

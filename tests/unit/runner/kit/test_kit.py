@@ -285,7 +285,7 @@ def test_a_framework_that_opens_no_gpu_leaves_the_time_to_the_others(
     ],
 )
 def test_a_kit_that_measured_nothing_does_not_end_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statuses: str, unable: bool, code: int
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], statuses: str, unable: bool, code: int
 ) -> None:
     """Of three steps those that are named were done."""
     steps = [replace(STEP, repeat=repeat) for repeat in (1, 2, 3)]
@@ -294,7 +294,8 @@ def test_a_kit_that_measured_nothing_does_not_end_well(
     for step, status in zip(steps, statuses.split(), strict=False):
         pack.path_of(tmp_path, step).touch()
         pack.said_path(tmp_path, step).write_bytes(pack.document({"status": status, "energy_joules": {}}))
-    assert measure._conclude(tmp_path, steps, "the time was over", unable) == code
+    assert measure._conclude(tmp_path, steps, "the time was over", ["torch"] if unable else []) == code
+    assert ("once that is mended, run the same command" in capsys.readouterr().err) is unable
 
 
 @pytest.mark.parametrize(

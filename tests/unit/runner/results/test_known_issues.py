@@ -31,16 +31,18 @@ CUBLAS, PTXAS = "frees tensor memory twice", "edge cases of clamping"
         ("torch", "default", "12.8", "12.0", []),
         ("torch", "default", "13.2.1", "10.3", []),
         ("torch", "default", "12.6", "10.0", []),
-        ("jax", "default", "12.3", "8.0", [PTXAS]),
-        ("keras_tensorflow", "default", "12.5.1", "8.0", [PTXAS]),
+        ("jax", "default", "12.3", "9.0", [PTXAS]),
+        # It is of Hopper and newer.
+        ("jax", "default", "12.3", "8.0", []),
+        ("keras_tensorflow", "default", "12.5.1", "9.0", [PTXAS]),
         # XLA compiles nothing of TensorFlow's default mode on a GPU.
-        ("tensorflow", "xla", "12.5.1", "8.0", [PTXAS]),
-        ("tensorflow", "default", "12.5.1", "8.0", []),
-        ("torch", "default", "12.3", "8.0", []),
-        ("jax", "default", "12.6.85", "8.0", []),
-        ("jax", "default", "12", "8.0", [PTXAS]),
-        ("jax", "default", "unknown", "8.0", []),
-        ("jax", "default", None, "8.0", []),
+        ("tensorflow", "xla", "12.5.1", "10.0", [PTXAS]),
+        ("tensorflow", "default", "12.5.1", "9.0", []),
+        ("torch", "default", "12.3", "9.0", []),
+        ("jax", "default", "12.6.85", "9.0", []),
+        ("jax", "default", "12", "9.0", []),
+        ("jax", "default", "unknown", "9.0", []),
+        ("jax", "default", None, "9.0", []),
         ("jax", "default", "12.3", None, []),
     ],
 )
@@ -73,7 +75,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_a_version_is_compared_as_far_as_the_bound_says_it_and_a_precision_as_it_is_named(tmp_path: Path) -> None:
     (issue,) = load_known_issues(written(tmp_path, ISSUE))
-    of = {version: issue.is_of({"cudnn": version}) for version in ("9.0.9", "9.1", "9.1.0.70", "9.10.1", "9.10.2.21")}
+    of = {version: issue.is_of({"cudnn": version}) for version in ("9.0.9", "9.1.0", "9.1.0.70", "9.10.1", "9.10.2.21")}
     assert list(of.values()) == [False, True, True, True, False]
     assert not issue.is_of({"cuda": "9.2"})
     assert issue.touches_cell("jax", "default", "amp-bf16")
@@ -123,7 +125,7 @@ def test_the_release_of_cuda_tells_of_each_lock_what_its_own_pins_do() -> None:
             seen += 1
         if image.frameworks[0] in ("jax", "tensorflow") and (nvcc := nvidia_version(pins, "nvidia-cuda-nvcc")):
             faulty = Version("12.0") <= Version(nvcc) < Version("12.6.85")
-            assert faulty == bool(known_issues(image.frameworks[0], "xla", "fp32", versions, "8.0")), image.name
+            assert faulty == bool(known_issues(image.frameworks[0], "xla", "fp32", versions, "9.0")), image.name
             seen += 1
     assert seen > 20
 
