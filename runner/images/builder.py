@@ -94,6 +94,8 @@ def machine_of(client: DockerClient, base: str) -> str:
 def recipe_here(client: DockerClient, image: Image, base_image: str | None = None) -> Recipe:
     """The recipe of the image's build by this engine: with the lock of its base image's architecture. Raises EngineError."""
     recipe = make_recipe(image, base_image)
+    if not image.other_locks:
+        return recipe
     with asking(f"the architecture of {recipe.base} could not be read"):
         return replace(recipe, image=for_machine(image, machine_of(client, recipe.base)))
 
