@@ -120,7 +120,7 @@ def _conclude(out: Path, steps: Sequence[KitStep], why: str, unable: Collection[
         say(line)
     if left:
         say(f"not done, because {why}: {'; '.join(map(str, left[:5]))}{' and more' if len(left) > 5 else ''}")
-        after = "once that is mended, " if {step.cell.framework for step in left} <= {*unable} else ""
+        after = "once that works, " if {step.cell.framework for step in left} <= {*unable} else ""
         say(f"{after}run the same command again: it goes on")
     say(f"results  {archive} ({archive.stat().st_size / 1e6:.1f} MB, sha256 {digest})")
     say("on another machine: runner import " + archive.name)

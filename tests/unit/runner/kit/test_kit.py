@@ -295,7 +295,7 @@ def test_a_kit_that_measured_nothing_does_not_end_well(
         pack.path_of(tmp_path, step).touch()
         pack.said_path(tmp_path, step).write_bytes(pack.document({"status": status, "energy_joules": {}}))
     assert measure._conclude(tmp_path, steps, "the time was over", ["torch"] if unable else []) == code
-    assert ("once that is mended, run the same command" in capsys.readouterr().err) is unable
+    assert ("once that works, run the same command" in capsys.readouterr().err) is unable
 
 
 @pytest.mark.parametrize(
