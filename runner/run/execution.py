@@ -111,9 +111,13 @@ def execute(
         _store_lost(run, cells.lost)
     measured = len(cells.outcomes)
     code = summary.conclude(prospect, run, interrupted, write_report, minutes, measured, show_answer)
-    # As where a GPU is not opened before the first cell: a container tells it with its first one.
-    nothing = (cells.closed or cells.unable) and not any(outcome.status == "ok" for outcome in cells.outcomes)
-    return UsageError.exit_code if nothing else code
+    no_gpu = bool(cells.closed or cells.unable)
+    return exit_code(code, interrupted, no_gpu, [outcome.status for outcome in cells.outcomes])
+
+
+def exit_code(code: int, interrupted: bool, no_gpu: bool, statuses: Collection[str]) -> int:
+    """`code`, but 2 where nothing was measured since no GPU was opened, as before the first cell: a container tells it with its first."""
+    return UsageError.exit_code if no_gpu and not interrupted and "ok" not in statuses else code
 
 
 @dataclass

@@ -97,3 +97,20 @@ def test_an_agent_whose_gpu_cannot_be_opened_refuses_before_its_first_cell(monke
         UsageError, match="NVIDIA H200 cannot be opened: cuInit says 802 .*--resume 20261126-000000-abcd"
     ):
         agent.run()
+
+
+@pytest.mark.parametrize(
+    ("code", "interrupted", "no_gpu", "statuses", "ended"),
+    [
+        (1, False, True, [], 2),
+        (1, False, True, ["no-device", "failed"], 2),
+        (1, False, True, ["no-device", "ok"], 1),
+        (1, False, False, ["failed"], 1),
+        # A person who stops a run is told that, and not that a GPU is missing.
+        (130, True, True, [], 130),
+    ],
+)
+def test_a_run_that_no_gpu_was_opened_for_ends_with_2(
+    code: int, interrupted: bool, no_gpu: bool, statuses: list[str], ended: int
+) -> None:
+    assert execution.exit_code(code, interrupted, no_gpu, statuses) == ended
