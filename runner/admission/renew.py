@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bench import rules
 from runner import trees
 from runner.paths import PROJECT
-from runner.results.on_disk import derived, schema_1
+from runner.results.on_disk import derived
 from runner.results.on_disk.schema import no_rows
 from runner.results.store import TABLES, RunStore, StoreError, read_bytes
 
@@ -52,8 +52,6 @@ def renew(run: RunStore) -> None:
     Raises StoreError, which names the parcel that cannot be admitted, or was changed after it was measured here.
     """
     manifest = run.manifest()
-    if manifest["schema_version"] == schema_1.VERSION:
-        return
     import pyarrow as pa
 
     parcels, index = _planned_of(run, manifest), derived.signed_index(run.folder, manifest["run_id"])

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import trees
-from runner.results.on_disk import derived, schema_1
+from runner.results.on_disk import derived
 from runner.results.on_disk.derived import parcel_name as parcel_name
 from runner.results.on_disk.schema import SCHEMA_VERSION as SCHEMA_VERSION
 from runner.results.on_disk.schema import TABLES as TABLES
@@ -85,8 +85,10 @@ class RunStore:
             raise StoreError(
                 f"{path}: schema_version is no whole number, so no release wrote this; restore it, or leave this run out"
             )
-        if manifest["schema_version"] not in (schema_1.VERSION, SCHEMA_VERSION):
-            raise StoreError(f"{path}: schema_version is not {SCHEMA_VERSION}; read it with the release that wrote it")
+        if manifest["schema_version"] != SCHEMA_VERSION:
+            raise StoreError(
+                f"{path}: schema_version is {manifest['schema_version']} and not {SCHEMA_VERSION}; read it with the release that wrote it"
+            )
         # It needs pydantic, which the machine that a kit measures may lack.
         from runner.results import validate
 
@@ -197,15 +199,13 @@ def tables_of(folders: Iterable[Path], names: Sequence[str]) -> dict[str, pa.Tab
         manifest = RunStore(folder).manifest()
         for name, rows in _of_run(folder, manifest, names).items():
             parts[name].append(rows)
-        if "cells" in parts and manifest["schema_version"] != schema_1.VERSION:
+        if "cells" in parts:
             parts["cells"].append(_skipped(manifest))
     return {name: pa.concat_tables(some) for name, some in parts.items()}
 
 
 def _of_run(folder: Path, manifest: Mapping[str, Any], names: Sequence[str]) -> dict[str, pa.Table]:
     """Raises StoreError."""
-    if manifest["schema_version"] == schema_1.VERSION:
-        return {name: schema_1.read(folder, manifest["run_id"], name) for name in names}
     try:
         return derived.read(folder, manifest["run_id"], names)
     except OSError as error:

@@ -242,10 +242,6 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
         raise UsageError(f"--resume {name}: it is not a run in {out}; {_runs_like(name, out)}")
     run = store.RunStore(folder.resolve())
     manifest = run.manifest()
-    if manifest["schema_version"] != store.SCHEMA_VERSION:
-        raise UsageError(
-            f"--resume {name}: an earlier release measured it, and its runs are only read; start a new run"
-        )
     if "imported" in manifest:
         raise UsageError(
             f"--resume {name}: it was imported; run kit.py again on the machine that measured it, and import that"

@@ -26,7 +26,7 @@ from runner.machine.devices import Gpu
 from runner.paths import data_folder
 from runner.plan.combination import Cell
 from runner.results import store
-from runner.results.on_disk import derived, schema_1
+from runner.results.on_disk import derived
 from runner.results.parcel import MOST_BYTES, Parcel, decode, encode
 from runner.text import plural
 
@@ -63,10 +63,6 @@ def bundle_of(folder: Path, salt: bytes) -> Bundle:
     """The bundle of a stored run. Raises UserError."""
     run = store.RunStore(folder)
     manifest = run.manifest()
-    if manifest["schema_version"] == schema_1.VERSION:
-        raise ShareError(
-            f"{folder}: a release without parcels measured it, so nobody could judge it again; measure anew"
-        )
     renew(run)
     names, statuses = Pseudonyms(salt), store.statuses(folder)
     cells: list[SharedCell] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,11 +101,8 @@ def replace_bytes(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def open_parquet(data: bytes, texts: Sequence[str] = ()) -> pq.ParquetFile:
-    """A Parquet file of unknown origin, with pyarrow's own limits. Raises pyarrow.ArrowException.
-
-    `texts`: the columns of text that it may have. They are read as dictionaries, so that a text of many rows takes memory once.
-    """
+def open_parquet(data: bytes) -> pq.ParquetFile:
+    """A Parquet file of unknown origin, with pyarrow's own limits. Raises pyarrow.ArrowException."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -114,7 +110,6 @@ def open_parquet(data: bytes, texts: Sequence[str] = ()) -> pq.ParquetFile:
         pa.BufferReader(data),
         pre_buffer=False,
         page_checksum_verification=True,
-        read_dictionary=list(texts),
         thrift_string_size_limit=_MOST_TEXT,
         thrift_container_size_limit=_MOST_PARTS,
     )

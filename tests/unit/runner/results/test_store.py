@@ -156,6 +156,7 @@ NO_SCHEMA = "schema_version is no whole number, so no release wrote this; restor
         (b"PK\x03\x04rest", "is not JSON .*a zip file"),
         (b"{ 'run_id': 1 }", "is not JSON .*Expecting property name"),
         (b'{"schema_version": 99}', "read it with the release that wrote it"),
+        (b'{"schema_version": 1}', "schema_version is 1 and not 2; read it with the release that wrote it"),
         *((b'{"schema_version": %s}' % value, NO_SCHEMA) for value in (b"null", b'"2"', b"[1]", b"true")),
     ],
 )
