@@ -46,8 +46,10 @@ if TYPE_CHECKING:
 _HANGS = ("time-limit", "hang")
 
 # The words of bench.cuda where CUDA opens no GPU for any program, and where this image opens none. A libcuda for forward compatibility
-# (804) may be an image's own.
-_UNOPENED = re.compile(r"finds no GPU: (?!cuInit says 804)(.*)")
+# (804) may be an image's own, and of memory that is full (2) or a device that is taken (46) another process is the reason, which ends.
+_UNOPENED = re.compile(r"finds no GPU: (?!cuInit says 804|cu\w+ says (?:2|46)\b)(.*)")
+# Such a reason is of the first GPU of a cell only: bench.cuda makes a context on no other.
+_OF_FIRST = re.compile(r"cuDevice\w+ says (?!100\b)")
 _UNABLE = re.compile(rf"finds no GPU: cuInit says 804|{OPENS_NONE}")
 
 # The errors of CUDA that another process may be the reason of, or that were seen to pass: memory is full, device unavailable, unknown.
@@ -169,8 +171,8 @@ class Attempt:
         self.stopped = False
         # The board that fell off the bus during the cell.
         self.lost: str | None = None
-        # Why CUDA opened none of its GPUs, where that is so for every cell, and where it is so for this image.
-        self.unopened: str | None = None
+        # The boards that CUDA opens for no cell any more -> its reason, and its reason where it opens none for this image.
+        self.unopened: dict[str, str] = {}
         self.unable: str | None = None
         # False for the second try of a cell that CUDA opened no GPU for.
         self.may_pass = True
@@ -269,7 +271,8 @@ class Attempt:
         """It has ended: what is to be said of that, and what becomes of the folder that its image's cells write."""
         error = str(recorder.error["message"]) if self.boards and recorder.error else ""
         if unopened := _UNOPENED.search(error):
-            self.unopened = unopened[1]
+            boards = self.boards[:1] if _OF_FIRST.match(unopened[1]) else self.boards
+            self.unopened = dict.fromkeys(boards, unopened[1])
         elif _UNABLE.search(error):
             self.unable = error
         self.passing = error if self.may_pass and _PASSING.search(error) else ""
