@@ -176,7 +176,8 @@ class Agenda:
             if step := self._of_the_fastest(waiting, of_cells, unready, left):
                 return step
             for group in others:
-                if step := self._first_repeats(waiting, group, of_cells, unready, left):
+                cells = self._comparable(group, of_cells, unready, left)
+                if step := self._first_repeats(waiting, cells, of_cells, unready, left):
                     return step
             return self._repeats(waiting, unready, left)
         return (
@@ -204,7 +205,8 @@ class Agenda:
     def _narrowed(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> Agenda:
         """The agenda whose first group has no more columns than two repeats fit of; the others are a group of their own.
 
-        Only where the group has several precisions, of which one workload always has all: who buys a GPU for one precision compares it.
+        Only where the group has several precisions: who buys a GPU for one of them compares it. Of the first workload each has a column,
+        if two frameworks get a repeat in it.
         """
         first, *others = self.groups
         if not self._several_precisions:
@@ -215,17 +217,59 @@ class Agenda:
         columns: dict[tuple[object, ...], list[Cell]] = {}
         for cell in first:
             columns.setdefault(_compared(cell), []).append(cell)
-        left -= self.preparing((cell.image for cell in first if cell in of_cells), unready)
+        measuring = left - self.preparing((cell.image for cell in first if cell in of_cells), unready)
         jobs: list[Job] = []
-        chosen: set[Cell] = set()
+        chosen: list[Cell] = []
         for column in columns.values():
             more = _two_repeats(column, of_cells)
             begun = any(of_cells[cell][0].repeat > 1 for cell in column if cell in of_cells)
-            if column[0].workload == first[0].workload or begun or self._fit([*jobs, *more], left):
+            if begun or self._fit([*jobs, *more], measuring):
                 jobs += more
-                chosen.update(column)
+                chosen += column
+            elif column[0].workload == first[0].workload:
+                chosen += self._compared(column, 2, chosen, of_cells, unready, left)
+        # Where one framework is reached only, its precisions can be compared.
+        chosen = chosen or [cell for cell in first if cell.workload == first[0].workload]
         later = [cell for cell in first if cell not in chosen]
         return replace(self, groups=[[cell for cell in first if cell in chosen], *([later] if later else []), *others])
+
+    def _compared(
+        self,
+        column: Sequence[Cell],
+        least: int,
+        before: Sequence[Cell],
+        of_cells: Mapping[Cell, Sequence[Job]],
+        unready: Collection[str],
+        left: float,
+    ) -> Sequence[Cell]:
+        """The cells of a column that get a first repeat after those before them in the same images.
+
+        All, or if these do not fit, one mode of each of the first frameworks, `least` of them. None where not even that fits.
+        """
+        few = _of_each_framework(column)[:least]
+        images = {cell.image for cell in few}
+        for cells in (column, few):
+            jobs = [of_cells[cell][0] for cell in (*before, *cells) if cell.image in images and cell in of_cells]
+            if self._fit([job for job in jobs if job.repeat == 1], left - self.preparing(images, unready)):
+                return cells
+        return ()
+
+    def _comparable(
+        self, group: Sequence[Cell], of_cells: Mapping[Cell, Sequence[Job]], unready: Collection[str], left: float
+    ) -> Sequence[Cell]:
+        """The cells of a group whose columns hold two frameworks then: elsewhere a repeat more tells more than a column of one."""
+        columns: dict[tuple[object, ...], list[Cell]] = {}
+        for cell in (cell for every in self.groups for cell in every):
+            columns.setdefault(_compared(cell), []).append(cell)
+        kept: list[Cell] = []
+        for column in columns.values():
+            begun = {cell.framework for cell in column if cell not in of_cells or of_cells[cell][0].repeat > 1}
+            new = [cell for cell in column if cell in group and cell in of_cells and of_cells[cell][0].repeat == 1]
+            if len(begun) > 1 or len({cell.framework for cell in column}) == 1:
+                kept += new
+            else:
+                kept += self._compared(new, 2 - len(begun), (), of_cells, unready, left)
+        return [cell for cell in group if cell in kept]
 
     def _all_fit(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> bool:
         return bool(waiting) and self._fit(waiting, left - self.preparing((job.cell.image for job in waiting), unready))

@@ -214,3 +214,14 @@ def test_a_run_that_chose_a_second_precision_is_gone_on_with(monkeypatch: pytest
     assert {cell.precision for cell in begun.plan.cells} == {"fp32", "amp-bf16"}
     resumed, _ = begin.resume(run.run_id, Options(out=tmp_path / "results"))
     assert resumed.plan.cells == begun.plan.cells
+
+
+@pytest.mark.parametrize("seconds", [15, 21, 30, 40, 50, 60, 75, 90, 110, 130, 160, 200])
+def test_with_images_ready_no_column_of_a_gpu_holds_one_framework_only(seconds: float) -> None:
+    columns: dict[tuple[str, str], set[str]] = {}
+    for span in held(with_gpu(), seconds=seconds).spans:
+        cell = span.job.cell
+        if cell.device_kind == "cuda":
+            columns.setdefault((cell.workload, cell.precision), set()).add(cell.framework)
+    assert columns
+    assert {column: names for column, names in columns.items() if len(names) == 1} == {}
