@@ -111,7 +111,7 @@ def check_adapter(options):
     group = parallel.join(options.framework, setup)
     adapter = group.whole(group.build(adapter_class, setup))
     if isinstance(adapter, contract.Operators):
-        results = operators.check(adapter, options.precision, options.devices)
+        results = operators.check(adapter, options.precision, options.devices, group.rank)
     else:
         results = parity.check(options.workload, adapter, options.precision, options.devices)
     if isinstance(adapter, contract.Training):

@@ -135,6 +135,8 @@ class Operators(_Adapter):
 
     # True: it has attention. What a backend or the device lacks, runs() refuses.
     ATTENTION = False
+    # Of bench.collectives those that several devices have.
+    COLLECTIVES = ("all_reduce",)
     # The kernel that the runs of the last runs() take, where the framework has several and tells; None otherwise.
     kernel = None
 

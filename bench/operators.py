@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from bench import bounds, parallel, parity, timing
+from bench import bounds, collectives, parallel, parity, timing
 from bench.cell import RunningCell
 from bench.errors import Unsupported
 from bench.workloads import ops
@@ -40,6 +40,7 @@ ROUNDOFF = {
 
 
 NO_ATTENTION = "nobody has written attention for %s yet"
+NO_COLLECTIVE = "nobody has written it for %s yet"
 
 
 class OperatorsCell(RunningCell):
@@ -61,7 +62,7 @@ class OperatorsCell(RunningCell):
         return []
 
     def check_parity(self, operators):
-        results = check(operators, self.options.precision, self.options.devices)
+        results = check(operators, self.options.precision, self.options.devices, self.group.rank)
         for result in parallel.worst(self.group, results):
             self.emit_parity(result)
 
@@ -70,8 +71,8 @@ class OperatorsCell(RunningCell):
         precision, most_bytes = self.options.precision, self.preset.get("most_bytes")
         if self.options.devices > 1:
             reason = "each uses one device: they are measured with --devices 1"
-            self.emit("left-out", what="all operations but the all-reduce", reason=reason)
-            return ops.reductions(self.options.devices, most_bytes)
+            self.emit("left-out", what="all operations but the collectives", reason=reason)
+            return ops.among(self.options.devices, precision, most_bytes, self.preset.get("most_sizes"))
         if precision == "fp8":
             reason = "networks use fp8 for the factors of products, and nothing else computes in it"
             self.emit("left-out", what="all operations but products of matrices", reason=reason)
@@ -83,6 +84,10 @@ class OperatorsCell(RunningCell):
         if not operators.ATTENTION and any(point.operation in ops.ATTENTION for point in points):
             self.emit("left-out", what="attention", reason=NO_ATTENTION % self.options.framework)
             points = [point for point in points if point.operation not in ops.ATTENTION]
+        for name in collectives.COLLECTIVES if self.options.devices > 1 else ():
+            if name not in operators.COLLECTIVES:
+                self.emit("left-out", what=name, reason=NO_COLLECTIVE % self.options.framework)
+                points = [point for point in points if point.operation != name]
         self.emit_plan(len(points) * self.preset["windows"], 1, len(points) * seconds, self.options.preset == "quick")
         refused = {}  # (operation, direction) -> why no larger size is tried
         with self.phase("train"):
@@ -147,8 +152,8 @@ class OperatorsCell(RunningCell):
         return self.group.gather(seconds)[0]
 
     def buffers(self, point, count, random):
-        if point.direction == ops.REDUCE:
-            # The sum replaces the buffer, so it would grow with every run. Zeros stay zeros.
+        if point.operation in collectives.COLLECTIVES:
+            # A sum may replace the buffer, and would grow with every run. Zeros stay zeros.
             items = point.size[0] // ops.ITEMSIZE[self.options.precision]
             zeros = np.broadcast_to(np.zeros(1), (self.options.devices, items))
             return [{"x": zeros} for _ in range(count)]
@@ -178,16 +183,16 @@ class OperatorsCell(RunningCell):
         )
 
 
-def check(operators, precision, devices=1):
+def check(operators, precision, devices=1, rank=0):
     """Each operation at its smallest size, the result and its gradients by the inputs, against NumPy in float64: a list of parity.Result.
 
-    Of several devices the all-reduce, against the sum. Operations that the adapter refuses are left out here, and emitted as left out when
-    they are to be measured. Raises Unsupported where it refuses all.
+    Of several devices the collectives: `rank` is the first device of this process. Operations that the adapter refuses are left out here,
+    and emitted as left out when they are to be measured. Raises Unsupported where it refuses all.
     """
     if precision == "fp8" and devices > 1:
         raise Unsupported("gradients are added up in other types than fp8; ask for bf16")
     if devices > 1:
-        return check_sum(operators, precision, devices)
+        return check_collectives(operators, precision, devices, rank)
     results, reason = [], ""
     for name, operation in list(ops.OPERATIONS.items()) + list(ops.OPTIMIZERS.items()):
         for direction in ops.directions(name):
@@ -202,15 +207,34 @@ def check(operators, precision, devices=1):
     return results
 
 
-def check_sum(operators, precision, devices):
-    """The all-reduce of random buffers: the results that this process has, each against the sum."""
+def check_collectives(operators, precision, devices, rank=0):
+    """The collectives that the adapter has, of random buffers: what each device of this process has afterwards, the first being `rank`.
+
+    Twice, of other buffers: a result that was kept from the run before is wrong. Raises Unsupported where the adapter refuses all.
+    """
     unit, stored = ROUNDOFF[precision]
-    bound = bounds.MARGIN * (unit * (2.0 + math.sqrt(devices)) + stored)
-    x = np.random.RandomState(20210927).uniform(-1.0, 1.0, (devices, ops.REDUCE_SIZES[0] // ops.ITEMSIZE[precision]))
-    (run,) = operators.runs(ops.ALL_REDUCE, ops.REDUCE, [{"x": x}])
-    values = [np.asarray(value, dtype=np.float64) for value in operators.values(ops.ALL_REDUCE, ops.REDUCE, run())]
-    error = max(parity.relative_error(value.reshape(-1), x.sum(axis=0)) for value in values)
-    return [parity.Result("operation", "%s of %d devices" % (ops.ALL_REDUCE, devices), error, bound, error <= bound)]
+    random, results, reason = np.random.RandomState(20210927), [], ""
+    for name in operators.COLLECTIVES:
+        collective, direction = collectives.COLLECTIVES[name], collectives.direction(name)
+        items = collectives.items(name, devices, ops.BUFFER_SIZES[0] // ops.ITEMSIZE[precision])
+        buffers = [random.uniform(-1.0, 1.0, (devices, items)) for _ in range(2)]
+        errors = []
+        try:
+            runs = operators.runs(name, direction, [{"x": x} for x in buffers])
+        except Unsupported as refusal:
+            reason = str(refusal)
+            continue
+        for x, run in zip(buffers, runs):
+            values = operators.values(name, direction, run())
+            for at, value in enumerate(values, rank):
+                value = np.asarray(value, dtype=np.float64).reshape(-1)
+                errors.append(parity.relative_error(value, collective.result(x, at)))
+        bound = bounds.MARGIN * ((unit * (2.0 + math.sqrt(devices)) if collective.sums else 0.0) + stored)
+        error = max(errors)
+        results.append(parity.Result("operation", "%s of %d devices" % (name, devices), error, bound, error <= bound))
+    if not results:
+        raise Unsupported(reason)
+    return results
 
 
 def bound_of(operation, precision):

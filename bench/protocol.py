@@ -172,7 +172,7 @@ EVENTS = {
     # one measured window of one operation at one size
     "operation": {
         "operation": _text,
-        "direction": _one_of("forward", "gradient", "step", "copy", "reduce"),
+        "direction": _one_of("forward", "gradient", "step", "copy", "reduce", "collective"),
         "size": _text,  # its numbers as the workload orders them, joined by x
         "mop": _amount,  # million floating-point operations in one run
         "bytes": _count,  # the least that one run reads and writes

@@ -326,7 +326,7 @@ def several_devices_reason(framework, parallel, workload, task, batch, devices):
         return "%s is measured on one device: only training and ops use several" % workload
     if parallel is None:
         return "%s uses one device here" % framework
-    # On several devices ops measures the all-reduce, which shares no batch.
+    # On several devices ops measures collectives, which share no batch.
     if task == "train" and batch % devices:
         return "%d devices cannot share %s's batch of %d evenly, and parity is proved on it" % (
             devices,

@@ -6,7 +6,7 @@ convert when comparing); with the gradient three times the forward work for prod
 product of the same size. Traffic is the least there can be: every input read once, every result written once; the gradients of a sum
 are the result's own, handed on.
 
-Where several devices share a cell, it measures their all-reduce alone: each has a buffer of so many bytes, and afterwards the sum of all.
+Where several devices share a cell, it measures what they do together alone (bench.collectives).
 Attention is causal. Its products are counted over the half of the scores that it needs, and with the gradient 3.5 times that: two products
 forward, and five for the gradients, one of which forms the scores anew (Dao 2023, "FlashAttention-2"). Each backend is an operation of its
 own. Its sums are held to fp32 at the shorter precisions too: all backends sum so.
@@ -23,12 +23,12 @@ import collections
 
 import numpy as np
 
-from bench import arithmetic, reference
+from bench import arithmetic, collectives, reference
 from bench.workloads import attention, rows
 
 ITEMSIZE = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 
-FORWARD, GRADIENT, STEP, COPY, REDUCE = "forward", "gradient", "step", "copy", "reduce"
+FORWARD, GRADIENT, STEP, COPY, REDUCE = "forward", "gradient", "step", "copy", collectives.REDUCE
 
 # One operation. sizes: the ladder, each a tuple of whole numbers; inputs(*size): name -> shape; result(*size): its shape;
 # compute(p): the result in NumPy from name -> array; mop(*size): million operations forward; terms(*size): length of its longest sum;
@@ -355,8 +355,7 @@ UNFIT = {
 COPIES = ("h2d", "h2d_pinned", "d2h", "d2h_pinned")
 COPY_SIZES = tuple(1 << power for power in (12, 16, 20, 24, 28))
 
-ALL_REDUCE = "all_reduce"
-REDUCE_SIZES = tuple(1 << power for power in (12, 14, 16, 18, 20, 22, 24, 26, 28))  # bytes of each device's buffer
+BUFFER_SIZES = tuple(1 << power for power in (12, 14, 16, 18, 20, 22, 24, 26, 28))  # bytes of each device's buffer
 
 PRODUCTS = ("matmul", "matmul_flat", "matmul_thin")
 
@@ -421,10 +420,15 @@ def thinned(points, most_sizes):
     return [point for point in points if point in kept]
 
 
-def reductions(devices, most_bytes=None):
+def among(devices, precision, most_bytes=None, most_sizes=None):
     """The points of several devices. Their bytes are those of one device's buffer: over the seconds, NCCL's "algorithm bandwidth"."""
-    points = [Point(ALL_REDUCE, REDUCE, (n,), 0.0, devices, n) for n in REDUCE_SIZES]
-    return [point for point in points if point.bytes <= (most_bytes or point.bytes)]
+    points = []
+    for name in collectives.COLLECTIVES:
+        for most in BUFFER_SIZES:
+            n = collectives.items(name, devices, most // ITEMSIZE[precision]) * ITEMSIZE[precision]
+            points.append(Point(name, collectives.direction(name), (n,), 0.0, devices, n))
+    points = [point for point in points if point.bytes <= (most_bytes or point.bytes)]
+    return thinned(points, most_sizes) if most_sizes else points
 
 
 def _point(name, operation, direction, size, precision):

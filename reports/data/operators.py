@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.collectives import COLLECTIVES
 from reports.data.model import Group, MeasuredCell, Rate, Rates
 from reports.data.peaks import Peak, peak_of
 from runner.results import statistics, steadiness
@@ -56,11 +57,12 @@ class RateCurve:
         return self.peak is not None and self.peak.refuses(rate, self.operation, self.direction)
 
     def bus_bandwidth(self, rate: Rate) -> float | None:
-        """Of an all-reduce in GB/s, as nccl-tests defines it: what each device's link must carry, whatever the number of devices.
+        """Of a collective in GB/s, as nccl-tests defines it: what each device's link must carry, whatever the number of devices.
 
         The "algorithm bandwidth", the bytes of a buffer over the time, is the rate itself.
         """
-        return rate.gigabytes * 2 * (self.devices - 1) / self.devices if self.direction == "reduce" else None
+        collective = COLLECTIVES.get(self.operation)
+        return rate.gigabytes * collective.bus(self.devices) if collective else None
 
     @property
     def sizes(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench.collectives import BETWEEN
 from reports.data.model import Rate
 from runner.results.cells import Key
 from runner.results.datasheets import ABOVE_PEAK, FEWER_IN_CONVOLUTION, Datasheet, datasheet
@@ -30,7 +31,7 @@ class Peak(Datasheet):
 
     def share_of_traffic(self, rate: Rate, direction: str) -> float | None:
         """Of the memory. None where the inputs fit a cache, or the bytes go to another device or the host."""
-        if direction in ("copy", "reduce") or not beyond_cache(rate, "cuda"):
+        if direction in BETWEEN or not beyond_cache(rate, "cuda"):
             return None
         return rate.gigabytes * 1e9 / self.bytes
 

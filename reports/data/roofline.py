@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from bench.collectives import BETWEEN
 from reports.data.model import MeasuredCell, Rate
 from reports.data.operators import RateCurve
 from reports.data.peaks import beyond_cache
@@ -73,7 +74,7 @@ def _points(curves: Sequence[RateCurve], run: str, operations: Sequence[str]) ->
 
 def _streams(curve: RateCurve, rate: Rate) -> bool:
     """True if the device's memory bounds the rate: it is no copy from or to the host or another device, and does not fit a cache."""
-    return curve.direction not in ("copy", "reduce") and beyond_cache(rate, curve.device_kind)
+    return curve.direction not in BETWEEN and beyond_cache(rate, curve.device_kind)
 
 
 def _best(points: Iterable[_Point], value: Callable[[Rate], float]) -> Roof | None:

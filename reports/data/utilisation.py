@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from bench.collectives import BETWEEN
 from reports.data.costs import FLOOR, FLOOR_MEASURED, OF_DATASHEET, OF_OWN_PRODUCT
 from reports.data.model import MeasuredCell, Rate, Rates
 from reports.data.peaks import beyond_cache
@@ -42,7 +43,7 @@ def utilised(cells: Sequence[MeasuredCell], rates: Mapping[tuple[str, str], Rate
 
 def _streams(cell: MeasuredCell, operation: str, direction: str, rate: Rate) -> bool:
     """True if the memory bounds the rate."""
-    return operation in STREAMS and direction not in ("copy", "reduce") and beyond_cache(rate, cell.key.device_kind)
+    return operation in STREAMS and direction not in BETWEEN and beyond_cache(rate, cell.key.device_kind)
 
 
 def _floors(cell: MeasuredCell, streams: Mapping[_Place, float]) -> dict[str, float]:

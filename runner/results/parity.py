@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import rules
+from bench.collectives import COLLECTIVES
 
 # The phase that checks the measured adapter. The phase "parity" checks one that was built without dropout.
 PROOF = "proof"
@@ -250,7 +251,7 @@ def _due_tensors(variant: str, cell: Checked, owed: Iterable[tuple[str, str]]) -
 def _due_operations(cell: Checked, measured: Iterable[tuple[str, str]]) -> set[tuple[str, str, str]]:
     """The checks of the operations that were measured. A copy computes nothing."""
     return {
-        ("parity", "operation", f"{name} of {cell.devices} devices" if direction == "reduce" else f"{name} {direction}")
+        ("parity", "operation", f"{name} of {cell.devices} devices" if name in COLLECTIVES else f"{name} {direction}")
         for name, direction in measured
         if direction != "copy"
     }

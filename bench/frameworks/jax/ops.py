@@ -148,6 +148,15 @@ def fp8_product_with_gradients(d, a, b):
 # The gradient of their bias is a sum over a picture.
 SUMS_A_BIAS = ("conv1d", "conv2d", "conv2d_transposed")
 
+# (devices, a device's row) -> its row afterwards. JAX has no broadcast from one device: its ppermute sends each row to one at most.
+COLLECTIVES = {
+    "all_reduce": lambda count, x: lax.psum(x, "device"),
+    "reduce_scatter": lambda count, x: lax.psum_scatter(x.reshape(count, -1), "device")[None],
+    "all_gather": lambda count, x: lax.all_gather(x, "device").reshape(1, -1),
+    "all_to_all": lambda count, x: lax.all_to_all(x.reshape(count, -1), "device", 0, 0).reshape(1, -1),
+    "send_receive": lambda count, x: lax.ppermute(x, "device", [(at, (at + 1) % count) for at in range(count)]),
+}
+
 OPTIMIZERS = {
     "sgd": optax.sgd(ops.RATE),
     "momentum": optax.sgd(ops.RATE, momentum=ops.MOMENTUM),
@@ -168,6 +177,7 @@ def with_gradients(function):
 
 class Operators(contract.Operators):
     ATTENTION = True
+    COLLECTIVES = tuple(COLLECTIVES)
     # (buffers, their arrays) of the last attention.
     _kept = (None, None)
 
@@ -185,8 +195,8 @@ class Operators(contract.Operators):
         self._kept = None, None
         if direction == ops.COPY:
             return [self._copy(operation, buffer["x"].astype("float32")) for buffer in buffers]
-        if direction == ops.REDUCE:
-            return [self._all_reduce(jnp.asarray(buffer["x"], self.dtype)) for buffer in buffers]
+        if operation in COLLECTIVES:
+            return [self._collective(operation, jnp.asarray(buffer["x"], self.dtype)) for buffer in buffers]
         inputs = [[self._array(value) for value in p.values()] for p in buffers]
         if direction == ops.STEP:
             return [self._step(OPTIMIZERS[operation], *arrays) for arrays in inputs]
@@ -213,9 +223,11 @@ class Operators(contract.Operators):
     def values(self, operation, direction, result):
         """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
         values = result[1:] if direction == ops.GRADIENT else [result]
-        if direction == ops.REDUCE:
-            # The sum on every device.
-            values = [shard.data for shard in result.addressable_shards]
+        if operation in COLLECTIVES:
+            # Those of every device, in their order.
+            values = [
+                shard.data for shard in sorted(result.addressable_shards, key=lambda shard: shard.index[0].start or 0)
+            ]
         return [jax.device_get(value).astype("float64") for value in values]
 
     def _attention(self, operation, direction, buffers):
@@ -239,13 +251,18 @@ class Operators(contract.Operators):
             inputs = [[jnp.ones((len(a), b.shape[1]), "float8_e5m2"), a, b] for a, b in inputs]
         return [lambda arrays=arrays: self.wait(function(*arrays)) for arrays in inputs]
 
-    def _all_reduce(self, x):
-        """Every device has a row before, and the sum after."""
-        mesh = Mesh(np.array(self.devices), ("device",))
+    def _collective(self, operation, x):
+        """Every device has a row before, and a row or a part of one after."""
+        mesh, count = Mesh(np.array(self.devices), ("device",)), len(self.devices)
+        if operation == "all_gather":
+            # Each gives its own block.
+            x = x.reshape(count, count, -1)[jnp.arange(count), jnp.arange(count)]
         x = jax.device_put(x, NamedSharding(mesh, PartitionSpec("device")))
-        add = functools.partial(lax.psum, axis_name="device")
-        add = jax.jit(shard_map(add, mesh=mesh, in_specs=PartitionSpec("device"), out_specs=PartitionSpec()))
-        return lambda: self.wait(add(x))
+        among = functools.partial(COLLECTIVES[operation], count)
+        among = jax.jit(
+            shard_map(among, mesh=mesh, in_specs=PartitionSpec("device"), out_specs=PartitionSpec("device"))
+        )
+        return lambda: self.wait(among(x))
 
     def _step(self, optimizer, w, g):
         state = optimizer.init(w)

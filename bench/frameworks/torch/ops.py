@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import distributed
 
-from bench import contract
+from bench import collectives, contract
 from bench.errors import Unsupported
 from bench.frameworks.torch import _attention, _fp8
 from bench.frameworks.torch.framework import compiled, torch_device
@@ -101,6 +101,10 @@ FUNCTIONS = {
     "embedding": lambda table, ids: F.embedding(ids, table),
 }
 
+# PyTorch 2.13 renamed them.
+REDUCE_SCATTER = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
+ALL_GATHER = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+
 OPTIMIZERS = {
     "sgd": functools.partial(torch.optim.SGD, lr=ops.RATE),
     "momentum": functools.partial(torch.optim.SGD, lr=ops.RATE, momentum=ops.MOMENTUM),
@@ -114,6 +118,7 @@ def forward(function, tensors):
 
 class Operators(contract.Operators):
     ATTENTION = True
+    COLLECTIVES = tuple(collectives.COLLECTIVES)
     # (buffers, their tensors) of the last attention.
     _kept = (None, None)
 
@@ -130,8 +135,8 @@ class Operators(contract.Operators):
         self._kept = None, None
         if direction == ops.COPY:
             return [self._copy(operation, buffer["x"]) for buffer in buffers]
-        if direction == ops.REDUCE:
-            return [self._all_reduce(buffer["x"][self.setup.rank]) for buffer in buffers]
+        if operation in collectives.COLLECTIVES:
+            return [self._collective(operation, buffer["x"][self.setup.rank]) for buffer in buffers]
         if self.setup.precision == "fp8":
             return _fp8.runs(direction, buffers, self.device)
         inputs = self._tensors(buffers)
@@ -189,13 +194,38 @@ class Operators(contract.Operators):
 
         return run
 
-    def _all_reduce(self, x):
-        """The sum in place, by NCCL on GPUs and gloo on CPUs."""
+    def _collective(self, operation, x):
+        """By NCCL on GPUs and gloo on CPUs; all-reduce and broadcast in place. Raises Unsupported where that library has none."""
         x = torch.tensor(x, dtype=self.dtype, device=self.device)
+        rank, count = self.setup.rank, self.setup.devices
+        result = torch.empty_like(x)
+        own = result[: len(x) // count]
+
+        def send_receive():
+            sent = distributed.P2POp(distributed.isend, x, (rank + 1) % count)
+            received = distributed.P2POp(distributed.irecv, result, (rank - 1) % count)
+            for work in distributed.batch_isend_irecv([sent, received]):
+                work.wait()
+
+        start, result = {
+            "all_reduce": (lambda: distributed.all_reduce(x), x),
+            "reduce_scatter": (lambda: REDUCE_SCATTER(own, x), own),
+            "all_gather": (lambda: ALL_GATHER(result, x.view(count, -1)[rank]), result),
+            "all_to_all": (lambda: distributed.all_to_all_single(result, x), result),
+            "broadcast": (lambda: distributed.broadcast(x, 0), x),
+            "send_receive": (send_receive, result),
+        }[operation]
+        if result is not x:
+            try:
+                start()
+            except RuntimeError as error:
+                if "support" not in str(error):
+                    raise
+                raise Unsupported(str(error).splitlines()[0]) from error
 
         def run():
-            distributed.all_reduce(x)
-            return x
+            start()
+            return result
 
         return run
 

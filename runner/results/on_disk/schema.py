@@ -118,7 +118,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
     "operations": [
         *_KEYS,
         ("operation", "string"),
-        ("direction", "string"),  # forward | gradient | step | copy | reduce
+        ("direction", "string"),  # forward | gradient | step | copy | reduce | collective
         ("size", "string"),
         ("mop", "double"),  # million floating-point operations in one run
         ("bytes", "int64"),  # the least that one run reads and writes

@@ -51,7 +51,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def cell(precision: str = "fp32", devices: int = 1) -> tuple[operators.OperatorsCell, Emitter]:
     emitter = Emitter()
     options = SimpleNamespace(
-        workload="ops", preset="quick", precision=precision, seed=1, devices=devices, device="cpu"
+        workload="ops", framework="numpy", preset="quick", precision=precision, seed=1, devices=devices, device="cpu"
     )
     made = operators.OperatorsCell(options, emitter)
     made.preset = dict(made.preset, seconds=0.01)
@@ -217,22 +217,29 @@ def test_on_a_gpu_more_inputs_take_turns_and_each_point_runs_first(monkeypatch: 
     assert 0.1 <= spun[3] <= operators.SPIN_SECONDS["cuda"]
 
 
-def test_several_devices_measure_their_all_reduce_and_say_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops, "REDUCE_SIZES", (4096, 16384, 1 << 28))
+def test_several_devices_measure_their_collectives_and_say_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops, "BUFFER_SIZES", (4096, 16384, 1 << 28))
+    monkeypatch.setattr(Operators, "COLLECTIVES", ("all_reduce", "all_to_all"))
     made, emitter = cell(devices=3)
     made.measure(FRAMEWORK, Operators(), None, np.random.RandomState(0))
     told = emitter.of("operation")
-    assert {(each["operation"], each["direction"]) for each in told} == {("all_reduce", "reduce")}
-    assert {each["bytes"] for each in told} == {4096, 16384}  # the third is more than preset quick's
-    (left_out,) = emitter.of("left-out")
-    assert "--devices 1" in left_out["reason"]
+    assert {(each["operation"], each["direction"]) for each in told} == {
+        ("all_reduce", "reduce"),
+        ("all_to_all", "collective"),
+    }
+    # The third is more than preset quick's, and of three devices each has a block.
+    assert {each["bytes"] for each in told} == {4096, 16384, 4092, 16380}
+    first, *others = emitter.of("left-out")
+    assert "--devices 1" in first["reason"]
+    assert {each["what"] for each in others} == {"reduce_scatter", "all_gather", "broadcast", "send_receive"}
+    assert all(each["reason"].startswith("nobody has written it for ") for each in others)
 
 
 def test_processes_run_as_often_as_the_first_of_them() -> None:
     """This one's clock says a window took no time at all: by itself it would run without end."""
     made, emitter = cell(devices=2)
     made.group = SimpleNamespace(count=2, gather=lambda seconds: [0.004, seconds])  # type: ignore[assignment]
-    made.measure_point(FRAMEWORK, Operators(), ops.reductions(2)[0], np.random.RandomState(0))
+    made.measure_point(FRAMEWORK, Operators(), ops.among(2, "fp32")[0], np.random.RandomState(0))
     told = emitter.of("operation")
     assert {(each["seconds"], each["runs"]) for each in told} == {(0.004, 1)}
     assert len(told) == 6

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bench import operators
+from bench.collectives import COLLECTIVES
 from bench.errors import Unsupported
 from bench.workloads import ops
 from tests.fixtures.operators import Operators
@@ -37,14 +38,101 @@ def test_gradients_are_held_against_slopes(wrong: str, passed: bool) -> None:
     assert (error <= bound) is passed
 
 
-@pytest.mark.parametrize(("wrong", "passed"), [("", True), ("all_reduce", False)])
-def test_each_device_s_sum_is_held_against_the_sum(wrong: str, passed: bool) -> None:
-    """The wrong one is off on the last of three devices alone, by two thousandths."""
-    (result,) = operators.check(Operators(wrong=wrong), "fp32", 3)
-    assert result.tensor == "all_reduce of 3 devices"
-    assert result.passed is passed
+@pytest.mark.parametrize("wrong", ["", *COLLECTIVES])
+def test_of_each_collective_every_device_s_result_is_held(wrong: str) -> None:
+    """The wrong one is off on the last of three devices most, by two thousandths. A refused one is left out."""
+    results = operators.check(Operators(wrong=wrong), "fp32", 3)
+    assert [result.tensor for result in results] == [f"{name} of 3 devices" for name in COLLECTIVES]
+    assert [result.tensor for result in results if not result.passed] == [f"{wrong} of 3 devices"] * bool(wrong)
+    left = operators.check(Operators(refuse="broadcast"), "fp32", 3)
+    assert [result.tensor for result in left] == [f"{name} of 3 devices" for name in COLLECTIVES if name != "broadcast"]
+
+
+class Few(Operators):
+    """The all-reduce alone, and not even that."""
+
+    COLLECTIVES = ("all_reduce",)
+
+
+def test_an_adapter_that_refuses_all_collectives_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="this framework has none"):
-        operators.check(Operators(refuse="all_reduce"), "fp32", 3)
+        operators.check(Few(refuse="all_reduce"), "fp32", 3)
+
+
+def of_each(what: Callable[[np.ndarray, int], np.ndarray]) -> Callable[[np.ndarray], tuple[np.ndarray, ...]]:
+    return lambda x: tuple(what(x, at) for at in range(len(x)))
+
+
+def blocks(x: np.ndarray) -> np.ndarray:
+    return x.reshape(len(x), len(x), -1)
+
+
+# What is done wrong -> the collective, and (a row for each device's buffer) -> what the devices have afterwards.
+MISTAKES: dict[str, tuple[str, Callable[[np.ndarray], tuple[np.ndarray, ...]]]] = {
+    "the mean in place of the sum": ("all_reduce", of_each(lambda x, at: x.mean(axis=0))),
+    "one device is left out": ("all_reduce", of_each(lambda x, at: x[:-1].sum(axis=0))),
+    "nothing is added": ("reduce_scatter", of_each(lambda x, at: blocks(x)[at, at])),
+    "another device's block": ("reduce_scatter", of_each(lambda x, at: blocks(x)[:, at - 1].sum(axis=0))),
+    "the blocks in another order": (
+        "all_gather",
+        of_each(lambda x, at: np.concatenate([blocks(x)[at - of, at - of] for of in range(len(x))])),
+    ),
+    "its own block only": ("all_gather", of_each(lambda x, at: np.tile(blocks(x)[at, at], len(x)))),
+    "nothing is exchanged": ("all_to_all", of_each(lambda x, at: x[at])),
+    "the last device's buffer": ("broadcast", of_each(lambda x, at: x[-1])),
+    "every device keeps its own": ("broadcast", of_each(lambda x, at: x[at])),
+    "the other way round": ("send_receive", of_each(lambda x, at: x[(at + 1) % len(x)])),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_mistake_among_devices_is_refused(mistake: str, precision: str) -> None:
+    name, result = MISTAKES[mistake]
+
+    class Mistaken(Operators):
+        def runs(self, operation: str, direction: str, buffers: list[dict[str, Any]]) -> list[Callable[[], Any]]:
+            return (
+                [lambda p=p: result(p["x"]) for p in buffers]
+                if operation == name
+                else super().runs(operation, direction, buffers)
+            )
+
+    failed = [result.tensor for result in operators.check(Mistaken(), precision, 3) if not result.passed]
+    assert failed == [f"{name} of 3 devices"]
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_a_result_that_is_kept_from_the_run_before_is_refused(name: str) -> None:
+    class Keeps(Operators):
+        def runs(self, operation: str, direction: str, buffers: list[dict[str, Any]]) -> list[Callable[[], Any]]:
+            first, *others = super().runs(operation, direction, buffers)
+            return [first] * (1 + len(others))
+
+    results = {result.tensor: result.passed for result in operators.check(Keeps(), "fp32", 2)}
+    assert not results[f"{name} of 2 devices"]
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_a_process_is_held_to_what_its_own_device_must_have(name: str) -> None:
+    """Of the second of two processes. As the first one it fails, where each device has another result."""
+
+    class Second(Operators):
+        def values(self, operation: str, direction: str, result: Any) -> Any:
+            return (result[1],)
+
+    same = name in ("all_reduce", "all_gather", "broadcast")
+    for rank, passed in ((1, True), (0, same)):
+        results = {result.tensor: result.passed for result in operators.check(Second(), "fp32", 2, rank)}
+        assert results[f"{name} of 2 devices"] is passed
+
+
+def test_blocks_are_whole_whatever_the_number_of_devices() -> None:
+    for devices in (2, 3, 5, 8):
+        for point in ops.among(devices, "bf16"):
+            assert point.bytes % ops.ITEMSIZE["bf16"] == 0
+            if COLLECTIVES[point.operation].blocks:
+                assert point.bytes // ops.ITEMSIZE["bf16"] % devices == 0
 
 
 class Fp8Products(Operators):

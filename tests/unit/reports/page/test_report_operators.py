@@ -419,20 +419,31 @@ def test_the_roofs_stand_apart_and_each_operation_below_its_own(reached_run: Pat
     assert without is None  # points under no roof tell nothing
 
 
-def test_an_all_reduce_has_two_bandwidths_and_no_ceiling(tmp_path: Path) -> None:
-    """8 MB in 1 ms among four: 8 GB/s by the bytes, 12 GB/s over each link."""
+@pytest.mark.parametrize(
+    ("name", "direction", "bus"),
+    [
+        ("all_reduce", "reduce", 12.0),
+        ("reduce_scatter", "collective", 6.0),
+        ("all_gather", "collective", 6.0),
+        ("all_to_all", "collective", 6.0),
+        ("broadcast", "collective", 8.0),
+        ("send_receive", "collective", 8.0),
+    ],
+)
+def test_a_collective_has_two_bandwidths_and_no_ceiling(tmp_path: Path, name: str, direction: str, bus: float) -> None:
+    """8 MB in 1 ms among four: 8 GB/s by the bytes, and by nccl-tests' factor over each link."""
     folder = synthetic.make_run(tmp_path / "several")
     store = RunStore(folder)
     manifest = store.manifest()
-    rows = windows("all_reduce", "8000000", 0.0, 8_000_000, [0.01] * 3, direction="reduce")
+    rows = windows(name, "8000000", 0.0, 8_000_000, [0.01] * 3, direction=direction)
     manifest["plan"].append(measured(store, "torch-2.13.0-cpu", rows, devices=4))
     store.write_manifest(manifest)
     (curve,) = shown(folder, 4)
     ((_, (rate,)),) = curve.cells
     assert curve.unit == "GB/s"
     assert curve.value(rate) == pytest.approx(8.0)
-    assert curve.bus_bandwidth(rate) == pytest.approx(12.0)
+    assert curve.bus_bandwidth(rate) == pytest.approx(bus)
     assert roofline.ceilings([curve]) == {}
     output = tmp_path / "report.html"
     reports.page.render.render([folder], output)
-    assert "bus 12.0 GB/s" in whole(output)
+    assert f"bus {bus:.1f} GB/s" in whole(output).replace(f"bus {bus:.2f} GB/s", f"bus {bus:.1f} GB/s")
