@@ -210,9 +210,7 @@ def test_where_one_of_several_gpus_does_not_open_the_others_stay(
     running = matrix(here)
     gpus = tuple(Gpu(at, f"GPU-{at}", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,)) for at in (0, 1))
     running.machine = replace(running.machine, gpus=gpus)
-    running.run_jobs(
-        [Job(replace(CELL, device_kind="cuda", device_model="NVIDIA L4", devices=2), 1)], prepared(here)
-    )
+    running.run_jobs([Job(replace(CELL, device_kind="cuda", device_model="NVIDIA L4", devices=2), 1)], prepared(here))
     assert running.closed.keys() == closed
     assert [outcome.status for outcome in running.outcomes] == ["failed"]
 
