@@ -5,7 +5,8 @@ and the first function under jit that it calls is compiled for each target in pl
 branch that it takes on a GPU, is in it. Nothing is tuned, because tuning runs kernels: cuDNN's and cuBLAS's choices are not shown.
 
 A target whose programs are those of its record is not compiled again: to lower a step takes seconds, to compile it a minute. What is
-compared is the digest of what XLA would get: its flags, its text of the target, and the StableHLO of each program of the step.
+compared is the digest of what XLA would get: its flags, its text of the target, and the StableHLO of each program of the step. JAX
+lowers for the platform, not for the model of a GPU, so a step is lowered once, and once more for each further target that is compiled.
 
 Arguments: a JSON object with `framework`, `workload`, `precision`, `batch`, `threads`, `targets` (name -> XLA's text of the target), and
 `recorded` (name -> the digest in the record, of the targets that have one).
@@ -186,12 +187,17 @@ def lowered(function, arguments, named, device):
         return error
 
 
-def digest(target, lowerings):
-    whole = hashlib.sha256(f"{os.environ['XLA_FLAGS']}\n{target}\n".encode())
+def digests(lowerings):
+    """A line for each program: its name, and the digest of its text."""
+    lines = []
     for name, lowering in lowerings.items():
-        text = f"{type(lowering).__name__}" if isinstance(lowering, Exception) else lowering.as_text()
-        whole.update(f"{name} {hashlib.sha256(text.encode()).hexdigest()}\n".encode())
-    return whole.hexdigest()
+        text = type(lowering).__name__ if isinstance(lowering, Exception) else lowering.as_text()
+        lines.append(f"{name} {hashlib.sha256(text.encode()).hexdigest()}\n")
+    return "".join(lines)
+
+
+def digest(target, texts):
+    return hashlib.sha256(f"{os.environ['XLA_FLAGS']}\n{target}\n{texts}".encode()).hexdigest()
 
 
 def compiled(lowering):
@@ -219,12 +225,19 @@ def main():
     contract.load_framework(TASK["framework"]).configure(setup)
     adapter = contract.load_adapter(TASK["framework"], TASK["workload"])(setup)
     steps = {name: program for name, *program in programs(adapter, TASK["batch"])}
+    lowered_for = next(iter(devices))
+    lowerings = {name: lowered(*program, devices[lowered_for]) for name, program in steps.items()}
+    texts = digests(lowerings)
     for target, device in devices.items():
-        lowerings = {name: lowered(*program, device) for name, program in steps.items()}
-        of_target = {"target": target, "programs_sha256": digest(TASK["targets"][target], lowerings)}
+        of_target = {"target": target, "programs_sha256": digest(TASK["targets"][target], texts)}
         if TASK["recorded"].get(target) == of_target["programs_sha256"]:
             print(json.dumps({**of_target, "program": "", "as_recorded": True}), flush=True)
             continue
+        if target != lowered_for:
+            # A program is compiled for the device that it was lowered for.
+            lowerings = {name: lowered(*program, device) for name, program in steps.items()}
+            if digests(lowerings) != texts:
+                raise RuntimeError(f"JAX lowers the step for {target} to another program than for {lowered_for}")
         for name, lowering in lowerings.items():
             line = {**of_target, "program": name}
             try:

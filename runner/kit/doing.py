@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from runner.engines.base import ReadyImage
-from runner.engines.probe import OPENS_NONE, printed
+from runner.engines.probe import HELD_BY_OTHERS, OPENS_NONE, printed
 from runner.engines.process.installed import InterpreterEngine
 from runner.kit import pack
 from runner.kit.agreement import energies
 from runner.kit.command_line import say
-from runner.kit.step_outcome import MOST_OUTPUT_BYTES, figures, outcome
+from runner.kit.step_outcome import MOST_OUTPUT_BYTES, first_look
 from runner.kit.steps import EVENTS_MODULES, KitStep
 from runner.machine import telemetry
 from runner.machine.devices import Machine
@@ -61,6 +62,8 @@ class Doer:
     gone: str | None = None
     # The frameworks that open no GPU where others may -> the reason.
     unable: dict[str, str] = field(default_factory=dict)
+    # The frameworks of which a step is left because other processes filled the GPU's memory -> the reason. The next step asks again.
+    full: dict[str, str] = field(default_factory=dict)
     # The GPU, once it has fallen off the bus.
     _lost: list[str] = field(default_factory=list)
 
@@ -80,9 +83,12 @@ class Doer:
                 (self._measure if step.kind == "cell" else self._print)(step, limit)
         except KeyboardInterrupt:
             return "it was interrupted"
-        return self.gone or "; ".join(
-            [*self.unable.values(), *(["the time was over"] if over or not self.unable else [])]
-        )
+        return self.gone or "; ".join([*self.left.values(), *(["the time was over"] if over or not self.left else [])])
+
+    @property
+    def left(self) -> dict[str, str]:
+        """Framework -> why steps of it are left that had their turn."""
+        return self.full | self.unable
 
     def _limit(self) -> float | None:
         """The seconds that the next step may take; None where none begins any more."""
@@ -140,9 +146,13 @@ class Doer:
             full = "disk", f"the archive would have more than {pack.MOST_BYTES} bytes with what it printed"
             parcel = replace(parcel, ended_by=full, tape=(), telemetry=())
             content = encode(parcel)
-        status, said = outcome(step, parcel)
+        status, said, figures = first_look(step, parcel)
         if status == "no-device" and OPENS_NONE in said and not self._lost:
             self.unable[step.cell.framework] = said
+            say(f"{seconds:5.0f} s  {step}: {said}")
+            return
+        if status == "no-device" and re.search(HELD_BY_OTHERS, said) and not self._lost:
+            self.full[step.cell.framework] = said
             say(f"{seconds:5.0f} s  {step}: {said}")
             return
         if self._lost or status == "no-device":
@@ -150,7 +160,7 @@ class Doer:
             self.gone = "its GPU fell off the bus" if self._lost else f"no GPU can be opened ({said})"
             say(f"{seconds:5.0f} s  {step}: {self.gone}")
             return
-        summary = {"status": status, "energy_joules": energies(parcel.telemetry), **figures(step, parcel)}
+        summary = {"status": status, "energy_joules": energies(parcel.telemetry), **figures}
         replace_bytes(pack.said_path(self.out, step), pack.document(summary))
         # Written last: a step is done when this file is there.
         replace_bytes(pack.path_of(self.out, step), content)

@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
         doer = Doer(out, engine, ready, replace(machine, gpus=machine.gpus[:1]), monitor, deadline, code)
         why = doer.do([step for step in steps if not pack.path_of(out, step).is_file()])
         engine.sweep()
-    code = _conclude(out, steps, why, doer.unable)
+    code = _conclude(out, steps, why, doer.left)
     return 2 if doer.gone else code
 
 
@@ -106,7 +106,8 @@ def _open(python: str, gpu: Gpu) -> None:
 
 
 def _conclude(out: Path, steps: Sequence[KitStep], why: str, unable: Collection[str]) -> int:
-    """Pack the results and say what was done, and why the rest was not: the exit code. `unable`: the frameworks that open no GPU."""
+    """Pack the results and say what was done, and why the rest was not: the exit code. `unable`: the frameworks of which
+    steps that had their turn found no GPU."""
     done = [step for step in steps if pack.path_of(out, step).is_file()]
     left = [step for step in steps if step not in done]
     said = [pack.said(out, step) for step in done]

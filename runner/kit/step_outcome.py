@@ -20,14 +20,20 @@ MOST_OUTPUT_BYTES = 1 << 20
 
 
 def outcome(step: KitStep, parcel: Parcel) -> tuple[str, str]:
-    """(ok | refused | failed | no-device, the reason or the figure) of a step. Of a cell that is a first look: the import judges it.
+    """The first two of `first_look`."""
+    return first_look(step, parcel)[:2]
+
+
+def first_look(step: KitStep, parcel: Parcel) -> tuple[str, str, dict[str, Any]]:
+    """(ok | refused | failed | no-device, the reason or the figure, the figures) of a step. Of a cell the import is the judge.
 
     A framework or a device that lacks a precision has not failed: it is refused. Where no GPU can be opened, the step is to be done again.
     """
+    recorder = _recorded(parcel) if step.kind == "cell" else None
     if parcel.ended_by:
         status, said = "failed", parcel.ended_by[1]
-    elif step.kind == "cell":
-        status, said = _of_cell(parcel)
+    elif recorder:
+        status, said = _of_cell(parcel, recorder)
     elif parcel.code and (why := refusal(parcel.log)):
         status, said = "refused", why
     elif parcel.code and last_line(parcel.log).startswith(NO_DEVICE):
@@ -41,7 +47,7 @@ def outcome(step: KitStep, parcel: Parcel) -> tuple[str, str]:
             status, said = "failed", last
         if parcel.code and status == "ok":
             status, said = "failed", f"exit code {parcel.code}: {last}"
-    return status, in_a_line(said, 300)
+    return status, in_a_line(said, 300), _figures(recorder) if recorder else {}
 
 
 def _recorded(parcel: Parcel) -> Recorder:
@@ -57,8 +63,7 @@ def _step_seconds(recorder: Recorder) -> float | None:
     return statistics.median(steady) if steady else None
 
 
-def _of_cell(parcel: Parcel) -> tuple[str, str]:
-    recorder = _recorded(parcel)
+def _of_cell(parcel: Parcel, recorder: Recorder) -> tuple[str, str]:
     if problem := recorder.problem or recorder.torn:
         return "failed", f"its output broke the protocol: {problem}"
     if error := recorder.error:
@@ -74,11 +79,10 @@ def _of_cell(parcel: Parcel) -> tuple[str, str]:
     return "ok", "" if seconds is None else f"{1e3 * seconds:.3g} ms a step"
 
 
-def figures(step: KitStep, parcel: Parcel) -> dict[str, Any]:
+def _figures(recorder: Recorder) -> dict[str, Any]:
     """Of a cell that measured steps: the seconds of a step, those of its kernels (None: not known), and the layout that it reports."""
-    recorder = _recorded(parcel)
     seconds = _step_seconds(recorder)
-    if step.kind != "cell" or not recorder.ended_well or seconds is None:
+    if not recorder.ended_well or seconds is None:
         return {}
     share = recorder.row.get("kernel_share")
     layout = (recorder.environment or {})["settings"].get("layout")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from runner import trees
 from runner.admission.record import Recorder, other_code, wrong_device
 from runner.engines import cell_cache, jit_cache
-from runner.engines.probe import OPENS_NONE
+from runner.engines.probe import HELD_BY_OTHERS, OPENS_NONE
 from runner.engines.pulse import Pulse
 from runner.errors import EngineError, EngineGoneError, system_fault
 from runner.known_messages import DEVICE_TAKEN
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 _HANGS = ("time-limit", "hang")
 
 # The words of bench.cuda where CUDA opens no GPU for any program, and where this image opens none. A libcuda for forward compatibility
-# (804) may be an image's own, and of memory that is full (2) or a device that is taken (46) another process is the reason, which ends.
-_UNOPENED = re.compile(r"finds no GPU: (?!cuInit says 804|cu\w+ says (?:2|46)\b)(.*)")
-# Such a reason is of the first GPU of a cell only: bench.cuda makes a context on no other.
-_OF_FIRST = re.compile(r"cuDevice\w+ says (?!100\b)")
+# (804) may be an image's own.
+_UNOPENED = re.compile(rf"(?!{HELD_BY_OTHERS})finds no GPU: (?!cuInit says 804)(.*)")
+# Those of one GPU: of several, the error does not say which.
+_OF_ONE_GPU = "cuDevicePrimaryCtxRetain"
 _UNABLE = re.compile(rf"finds no GPU: cuInit says 804|{OPENS_NONE}")
 
 # The errors of CUDA that another process may be the reason of, or that were seen to pass: memory is full, device unavailable, unknown.
@@ -171,8 +171,9 @@ class Attempt:
         self.stopped = False
         # The board that fell off the bus during the cell.
         self.lost: str | None = None
-        # The boards that CUDA opens for no cell any more -> its reason, and its reason where it opens none for this image.
-        self.unopened: dict[str, str] = {}
+        # Why CUDA opened none of its GPUs, where that is so for every cell, and where it is so for this image. A GPU that
+        # others hold is neither: the next cell may find it free.
+        self.unopened: str | None = None
         self.unable: str | None = None
         # False for the second try of a cell that CUDA opened no GPU for.
         self.may_pass = True
@@ -271,8 +272,8 @@ class Attempt:
         """It has ended: what is to be said of that, and what becomes of the folder that its image's cells write."""
         error = str(recorder.error["message"]) if self.boards and recorder.error else ""
         if unopened := _UNOPENED.search(error):
-            boards = self.boards[:1] if _OF_FIRST.match(unopened[1]) else self.boards
-            self.unopened = dict.fromkeys(boards, unopened[1])
+            of_an_unnamed = len(self.boards) > 1 and unopened[1].startswith(_OF_ONE_GPU)
+            self.unopened = None if of_an_unnamed else unopened[1]
         elif _UNABLE.search(error):
             self.unable = error
         self.passing = error if self.may_pass and _PASSING.search(error) else ""

@@ -338,8 +338,8 @@ class CellRunner:
 
     def _close(self, dispatcher: Dispatcher, attempt: Attempt) -> None:
         """No cell starts any more on the GPUs, or of the image, with which an attempt showed that CUDA opens none."""
-        for board, reason in attempt.unopened.items():
-            self.closed[board] = reason
+        for board in attempt.boards if attempt.unopened else ():
+            self.closed[board] = str(attempt.unopened)
             dispatcher.lost(board)
         if attempt.unable:
             self.unable[attempt.job.cell.image] = attempt.unable

@@ -19,17 +19,18 @@ import pytest
 from typer.testing import CliRunner
 
 from bench import identity
+from runner.admission.record import Recorder
 from runner.cli.main import app
 from runner.engines.base import ReadyImage
 from runner.engines.process import installed
 from runner.engines.process.process import start_process
 from runner.kit import bundle as builds
-from runner.kit import doing, measure, pack
+from runner.kit import doing, measure, pack, step_outcome
 from runner.kit.agreement import energies, total
 from runner.kit.archive import read
 from runner.kit.doing import Doer
 from runner.kit.imported import import_archive
-from runner.kit.step_outcome import outcome
+from runner.kit.step_outcome import first_look, outcome
 from runner.kit.steps import KitStep
 from runner.machine import telemetry
 from runner.machine.devices import Cpu, Machine
@@ -181,7 +182,7 @@ def do(
     step: KitStep = STEP,
     seconds: float = 60.0,
     why: str = "the time was over",
-) -> None:
+) -> Doer:
     """Do a step in this folder, and its second repeat; their processes run this script."""
     monkeypatch.setattr(installed, "start_process", lambda _, words, *more, **options: start_process(ready, [], *more))
     monkeypatch.setattr(doing, "LEAST_SECONDS", 0.0)
@@ -193,6 +194,7 @@ def do(
     doer = Doer(folder, engine, ready, CPU, telemetry.Monitor(), time.monotonic() + seconds, {})
     assert doer.do([step, replace(step, repeat=2)]) == why
     assert why == "the time was over" or not pack.path_of(folder, replace(step, repeat=2)).exists()
+    return doer
 
 
 def left(folder: Path, step: KitStep = STEP) -> tuple[str, Parcel]:
@@ -247,6 +249,32 @@ def test_a_cell_that_finds_no_gpu_any_more_is_not_done_and_no_other_is_begun(
     script = f"print({chr(10).join(map(json.dumps, events))!r}); raise SystemExit(1)"
     do(tmp_path, monkeypatch, script, why=why)
     assert not list((tmp_path / "steps").iterdir())
+
+
+def test_a_step_that_finds_the_memory_full_is_left_and_the_next_one_asks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "torch 2 finds no GPU: cuDevicePrimaryCtxRetain says 2 CUDA_ERROR_OUT_OF_MEMORY; the GPU's memory is full"
+    begun = tmp_path / "begun"
+    event = {"event": "error", "t": 1.0, "v": 1, "kind": "no-device", "message": said, "traceback": ""}
+    end = {"event": "end", "t": 1.0, "v": 1, "status": "failed", "stop": "none", "noise": None, "steps": 0}
+    script = f"open({str(begun)!r}, 'a').write('x'); print({json.dumps(event) + chr(10) + json.dumps(end)!r}); exit(1)"
+    doer = do(tmp_path, monkeypatch, script, why=said)
+    assert begun.read_text() == "xx", "both repeats"
+    assert (doer.gone, doer.left) == (None, {"torch": said})
+    assert not list((tmp_path / "steps").iterdir())
+
+
+def test_the_output_of_a_cell_is_decoded_once_for_its_outcome_and_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Recorder] = []
+
+    def recorder() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    monkeypatch.setattr(step_outcome, "Recorder", recorder)
+    assert first_look(STEP, Parcel(STEP.cell.id, 1, "host", code=1)) == ("failed", "exit code 1", {})
+    assert len(made) == 1
 
 
 def test_a_framework_that_opens_no_gpu_leaves_the_time_to_the_others(
