@@ -23,11 +23,6 @@ def _blocks(x):
     return x.reshape(len(x), len(x), -1)
 
 
-def _own_blocks(x, at):
-    every = list(range(len(x)))
-    return _blocks(x)[every, every].reshape(-1)
-
-
 COLLECTIVES = collections.OrderedDict(
     [
         ("all_reduce", Collective(lambda x, at: x.sum(axis=0), True, False, lambda n: 2.0 * (n - 1) / n)),
@@ -35,7 +30,15 @@ COLLECTIVES = collections.OrderedDict(
             "reduce_scatter",
             Collective(lambda x, at: _blocks(x)[:, at].sum(axis=0), True, True, lambda n: (n - 1.0) / n),
         ),
-        ("all_gather", Collective(_own_blocks, False, True, lambda n: (n - 1.0) / n)),
+        (
+            "all_gather",
+            Collective(
+                lambda x, at: _blocks(x).diagonal().T.reshape(-1),
+                False,
+                True,
+                lambda n: (n - 1.0) / n,
+            ),
+        ),
         ("all_to_all", Collective(lambda x, at: _blocks(x)[:, at].reshape(-1), False, True, lambda n: (n - 1.0) / n)),
         ("broadcast", Collective(lambda x, at: x[0], False, False, lambda n: 1.0)),
         # Each sends to the next and receives from the one before: the pairs of nccl-tests' sendrecv.

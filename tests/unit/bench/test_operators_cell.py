@@ -51,7 +51,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def cell(precision: str = "fp32", devices: int = 1) -> tuple[operators.OperatorsCell, Emitter]:
     emitter = Emitter()
     options = SimpleNamespace(
-        workload="ops", framework="numpy", preset="quick", precision=precision, seed=1, devices=devices, device="cpu"
+        workload="ops", framework="torch", preset="quick", precision=precision, seed=1, devices=devices, device="cpu"
     )
     made = operators.OperatorsCell(options, emitter)
     made.preset = dict(made.preset, seconds=0.01)
