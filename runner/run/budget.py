@@ -134,8 +134,9 @@ class Agenda:
         unready = self.unready(ready)
         if math.isinf(left) or self._all_fit(waiting, unready, left):
             return self._of_all(waiting, unready)
+        agenda, columns = self._narrowed(self._of_fastest_modes(waiting), unready, left)
+        waiting = [job for job in waiting if _compared(job.cell) not in columns]
         worth = self._of_fastest_modes(waiting)
-        agenda = self._narrowed(worth, unready, left)
         step = agenda._in_time(worth, unready, left, done)
         if step is None and len(worth) < len(waiting):
             step = agenda._in_time(waiting, unready, left, done)
@@ -201,31 +202,55 @@ class Agenda:
     def _several_precisions(self) -> bool:
         return len({cell.precision for cell in self.groups[0]}) > 1
 
-    def _narrowed(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> Agenda:
-        """The agenda whose first group has no more columns than two repeats fit of; the others are a group of their own.
+    def _narrowed(
+        self, waiting: Sequence[Job], unready: Collection[str], left: float
+    ) -> tuple[Agenda, set[tuple[object, ...]]]:
+        """The agenda whose first group has no more columns than two repeats fit of, and the columns that are left out as yet.
 
-        Only where the group has several precisions, of which one workload always has all: who buys a GPU for one precision compares it.
+        Only where the group has several precisions. One workload has all of them of which two frameworks fit: who buys a GPU for one
+        precision compares it. A part of a column compares nothing, so none of a column is begun that does not fit. A column with one
+        framework has no other part: it is a group of its own.
         """
         first, *others = self.groups
         if not self._several_precisions:
-            return self
+            return self, set()
         of_cells: dict[Cell, list[Job]] = {}
         for job in waiting:
             of_cells.setdefault(job.cell, []).append(job)
         columns: dict[tuple[object, ...], list[Cell]] = {}
         for cell in first:
             columns.setdefault(_compared(cell), []).append(cell)
-        left -= self.preparing((cell.image for cell in first if cell in of_cells), unready)
+        measuring = left - self.preparing((cell.image for cell in first if cell in of_cells), unready)
+        usual = [column for column in columns.values() if column[0].workload == first[0].workload]
+        # Where not even one column can be compared, one framework is measured at every precision.
+        compares = self._two_frameworks_fit(usual[0], of_cells, unready, left)
         jobs: list[Job] = []
         chosen: set[Cell] = set()
         for column in columns.values():
             more = _two_repeats(column, of_cells)
             begun = any(of_cells[cell][0].repeat > 1 for cell in column if cell in of_cells)
-            if column[0].workload == first[0].workload or begun or self._fit([*jobs, *more], left):
+            if column in usual:
+                cells = [cell for cell in first if cell in chosen or cell in column]
+                fits = not compares or self._two_frameworks_fit(cells, of_cells, unready, left)
+            else:
+                fits = self._fit([*jobs, *more], measuring)
+            if begun or fits:
                 jobs += more
                 chosen.update(column)
-        later = [cell for cell in first if cell not in chosen]
-        return replace(self, groups=[[cell for cell in first if cell in chosen], *([later] if later else []), *others])
+        whole = {key for key, column in columns.items() if len({cell.framework for cell in column}) > 1}
+        later = [cell for cell in first if cell not in chosen and _compared(cell) not in whole]
+        groups = [[cell for cell in first if cell in chosen], *([later] if later else []), *others]
+        return replace(self, groups=groups), {key for key in whole if not chosen.issuperset(columns[key])}
+
+    def _two_frameworks_fit(
+        self, cells: Sequence[Cell], of_cells: Mapping[Cell, Sequence[Job]], unready: Collection[str], left: float
+    ) -> bool:
+        """True if a repeat of one mode fits for each of these columns in two images: those that are ready, else the first."""
+        images = dict.fromkeys(sorted((cell.image for cell in cells), key=lambda image: image in unready))
+        two = list(images)[:2]
+        modes = {(cell.image, cell.framework, _compared(cell)): cell for cell in reversed(cells) if cell.image in two}
+        jobs = [of_cells[cell][0] for cell in modes.values() if cell in of_cells]
+        return self._fit([job for job in jobs if job.repeat == 1], left - self.preparing(two, unready))
 
     def _all_fit(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> bool:
         return bool(waiting) and self._fit(waiting, left - self.preparing((job.cell.image for job in waiting), unready))
