@@ -22,7 +22,7 @@ from runner.results.store import RunStore, statuses
 from runner.run import begin, budget, progress
 from runner.run.options import Options
 from runner.run.outlook import print_plan
-from runner.run.prospect import Prospect, of_images
+from runner.run.prospect import Prospect, left_out, of_images
 from runner.terminal import lasting_stderr
 
 # A year. More is a mistake.
@@ -212,5 +212,5 @@ def _announce_limit(prospect: Prospect, run: RunStore, minutes: float) -> None:
     held = budget.forecast(prospect.agenda(), jobs, minutes)
     begun = {cell for cell, _ in run.finished()}
     note(progress.limit(held, minutes, begun, prospect.options.repeats is None))
-    for line in () if begun else of_images(prospect, jobs, held, minutes):
+    for line in () if begun else (*left_out(prospect, held), *of_images(prospect, jobs, held, minutes)):
         note(line)

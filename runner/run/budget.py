@@ -262,14 +262,15 @@ class Agenda:
         for cell in (cell for every in self.groups for cell in every):
             columns.setdefault(_compared(cell), []).append(cell)
         kept: list[Cell] = []
+        pairs: list[Cell] = []
         for column in columns.values():
             begun = {cell.framework for cell in column if cell not in of_cells or of_cells[cell][0].repeat > 1}
             new = [cell for cell in column if cell in group and cell in of_cells and of_cells[cell][0].repeat == 1]
             if len(begun) > 1 or len({cell.framework for cell in column}) == 1:
                 kept += new
             else:
-                kept += self._compared(new, 2 - len(begun), (), of_cells, unready, left)
-        return [cell for cell in group if cell in kept]
+                pairs += self._compared(new, 2 - len(begun), pairs, of_cells, unready, left)
+        return [cell for cell in group if cell in kept or cell in pairs]
 
     def _all_fit(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> bool:
         return bool(waiting) and self._fit(waiting, left - self.preparing((job.cell.image for job in waiting), unready))

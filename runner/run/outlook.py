@@ -25,7 +25,7 @@ from runner.results.vendors.known_issues import known_issues
 from runner.run import budget, progress
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job, Span
-from runner.run.prospect import REPEATS, Prospect, of_images
+from runner.run.prospect import REPEATS, Prospect, left_out, of_images
 from runner.terminal import columns, folded, print_table
 from runner.text import length, plural, visible
 
@@ -115,8 +115,9 @@ def print_plan(
         # A cell of which a repeat other than the first is left has been begun.
         begun = {job.cell.id for job in jobs} - {job.cell.id for job in jobs if job.repeat == 1}
         _print(progress.limit(held, minutes or 0.0, begun, prospect.options.repeats is None))
-        for line in of_images(prospect, jobs, held, minutes or 0.0) if left is None else ():
-            _print(line)
+        if left is None:
+            for line in (*left_out(prospect, held), *of_images(prospect, jobs, held, minutes or 0.0)):
+                _print(line)
     for name, problem in data_sets(prospect).items():
         _print(
             f"{prospect.options.data}: {name}: " + (f"cells that read it will fail: {problem}" if problem else "found")

@@ -135,6 +135,16 @@ class Prospect:
         return f"{self.fetch_bytes() / 1e9:.2f} GB"
 
 
+def left_out(prospect: Prospect, held: Forecast) -> Iterator[str]:
+    """The columns (a network at a precision) of the first group that a new run with several precisions does not begin, as a sentence."""
+    first = prospect.agenda().groups[0] if held.spans else ()
+    begun = {(span.job.cell.workload, span.job.cell.precision) for span in held.spans}
+    columns = [key for key in dict.fromkeys((cell.workload, cell.precision) for cell in first) if key not in begun]
+    if columns and len({cell.precision for cell in first}) > 1:
+        names = ", ".join(f"{workload} at {precision}" for workload, precision in columns)
+        yield f"not begun, since the time does not suffice for two repeats in every framework: {names}"
+
+
 def of_images(prospect: Prospect, jobs: Sequence[Job], held: Forecast, minutes: float) -> Iterator[str]:
     """The share of images in the time of a new run, what the next one holds, and what makes the images ready before."""
     agenda = prospect.agenda()

@@ -120,6 +120,18 @@ def test_no_cell_is_measured_once_beside_a_workload_that_has_all_its_repeats(
         assert {repeats[cell] for group in plan.groups[1:] for cell in group} <= {0, 3}
 
 
+@pytest.mark.parametrize("cost", [0, 10**9], ids=["ready", "not ready"])
+def test_with_two_precisions_no_column_ends_with_one_framework_unless_the_whole_run_has_one(cost: int) -> None:
+    cells = [replace(cell, precision=precision) for cell in CELLS for precision in ("fp32", "amp-bf16")]
+    plan = replace(agenda(cost), groups=[cells], parts={cell.image: {cell.image: cost} for cell in cells})
+    for quarters in range(4, 60):
+        spans = forecast(plan, blocks(cells, 3, seed=1), quarters / 4).spans
+        columns: dict[tuple[str, str], set[str]] = {}
+        for cell in (span.job.cell for span in spans):
+            columns.setdefault((cell.workload, cell.precision), set()).add(cell.framework)
+        assert len(set().union(*columns.values())) < 2 or all(len(names) > 1 for names in columns.values()), quarters
+
+
 def test_an_image_that_takes_too_long_is_passed_over_for_one_that_does_not() -> None:
     done = carried_out(agenda(torch=500.0), 200)
     assert done.prepared[0] == "tensorflow-1-cpu"

@@ -28,7 +28,7 @@ from runner.run import begin
 from runner.run.budget import Forecast, forecast, measuring_seconds
 from runner.run.dispatch import Span
 from runner.run.options import Options
-from runner.run.prospect import Prospect, of_images
+from runner.run.prospect import Prospect, left_out, of_images
 from tests.fixtures.plans import CPU, H200, with_gpu
 
 Parts = Callable[[Image], Mapping[str, int]]
@@ -151,6 +151,13 @@ def test_the_outlook_says_what_images_cost_what_the_next_run_holds_and_what_make
         in short
     )
     assert list(of_images(prospect_of(with_gpu(), lambda image: {}), prospect.jobs, held(with_gpu()), 10)) == []
+
+
+def test_the_outlook_names_the_networks_and_precisions_that_are_not_begun() -> None:
+    prospect, gru = prospect_of(with_gpu(), lambda image: {}), ROSETTA[1]
+    (line,) = left_out(prospect, held(with_gpu()))
+    assert line.endswith(f"in every framework: {gru} at fp32, {gru} at amp-bf16")
+    assert list(left_out(prospect_of(EIGHT, lambda image: {}), held(EIGHT))) == []
 
 
 def test_the_command_that_makes_images_ready_plans_a_cell_of_each_of_them() -> None:
