@@ -38,16 +38,16 @@ _MODEL = (
 FIRST_TOKEN, BETWEEN, BETWEEN_99 = "first_token_seconds", "between_tokens_seconds", "between_tokens_99_seconds"
 FLOOR, FLOOR_MEASURED = "floor_seconds", "floor_measured_seconds"
 _TOKENS = (
-    "The first token comes after the whole prompt. Each token comes to the host, and the time between two is a step's. The memory's "
-    "floor is the time in which a step's parameters and cache are read: by the datasheet, and at the best rate that the same run measured "
-    "on the device, in additions and the like. They write as well: a processor may read alone faster than that."
+    "The first token comes after the whole prompt. Each token comes to the host, and the time between two is a step's. A memory-bound step "
+    "takes the bytes of its parameters and its cache, each read once, divided by the bandwidth of the memory: the datasheet's, and the "
+    "best that the same run measured on the device, in additions and the like. These write as well, and reading alone may be faster."
 )
 OF_TOKENS = (
     Cost(FIRST_TOKEN, "First token", "median", duration, _TOKENS),
     Cost(BETWEEN, "Between tokens", "median", duration),
     Cost(BETWEEN_99, "Between tokens", "99th percentile", duration),
-    Cost(FLOOR, "Memory's floor", "by the datasheet", duration),
-    Cost(FLOOR_MEASURED, "Memory's floor", "at the best rate", duration),
+    Cost(FLOOR, "Memory-bound step", "bandwidth of the datasheet", duration),
+    Cost(FLOOR_MEASURED, "Memory-bound step", "best measured bandwidth", duration),
 )
 COSTS = (
     *OF_TOKENS,

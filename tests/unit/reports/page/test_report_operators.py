@@ -359,7 +359,7 @@ def test_a_network_token_by_token_shows_its_times_beside_the_floor_of_its_memory
     shown = {cost.name: cell.costs[cost.name] for cost in costs.OF_TOKENS if cost.name in cell.costs}
     assert shown == pytest.approx(times), "a CPU has no datasheet here"
     heads = ["first token, median", "between tokens, median", "between tokens, 99th percentile"]
-    heads.append("memory's floor, at the best rate")
+    heads.append("memory-bound step, best measured bandwidth")
     words = ["300\N{NO-BREAK SPACE}ms", "40.0\N{NO-BREAK SPACE}ms", "70.0\N{NO-BREAK SPACE}ms"]
     (section,) = [section for section in plain.sections(found) if heads[0] in section.heads]
     assert [head for head in section.heads if head in heads] == heads
@@ -377,6 +377,7 @@ def test_a_network_token_by_token_shows_its_times_beside_the_floor_of_its_memory
     page = whole(output)
     assert 'Between tokens<span class="sub">99th percentile</span>' in page
     assert "The first token comes after the whole prompt." in page
+    assert 'Memory-bound step<span class="sub">best measured bandwidth</span>' in page
     gpu = dataclasses.replace(cell.key, device_kind="cuda", device_model="NVIDIA H100 80GB HBM3")
     (on_a_gpu,) = utilised([dataclasses.replace(cell, key=gpu, costs={})], {})
     sheet = datasheet("NVIDIA H100 80GB HBM3", "fp32")
