@@ -1,4 +1,4 @@
-"""What the devices of a cell do together, each measured alone: the collectives of NCCL, as nccl-tests measures them.
+"""Collectives: operations that the devices of a cell do together, each measured alone, as nccl-tests measures them.
 
 Each device has a buffer of S bytes before. Where blocks are exchanged the buffer is as many blocks as there are devices. The bus bandwidth
 is S over the seconds times `bus`: what the link of each device must carry, whatever their number ("Performance reported by NCCL tests").
@@ -32,12 +32,7 @@ COLLECTIVES = collections.OrderedDict(
         ),
         (
             "all_gather",
-            Collective(
-                lambda x, at: _blocks(x).diagonal().T.reshape(-1),
-                False,
-                True,
-                lambda n: (n - 1.0) / n,
-            ),
+            Collective(lambda x, at: _blocks(x).diagonal().T.reshape(-1), False, True, lambda n: (n - 1.0) / n),
         ),
         ("all_to_all", Collective(lambda x, at: _blocks(x)[:, at].reshape(-1), False, True, lambda n: (n - 1.0) / n)),
         ("broadcast", Collective(lambda x, at: x[0], False, False, lambda n: 1.0)),
