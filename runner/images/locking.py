@@ -9,12 +9,13 @@ the machine that made it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 import subprocess
 import zipfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,7 +57,32 @@ _NO_SOLUTION = 1
 
 
 def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
-    """Write the image's locks as of a day, and what follows from them into image.toml. Returns the lock's path. Raises LockError."""
+    """Write the image's locks as of a day, and what follows from them into image.toml: all or none of it. The lock's path.
+
+    Raises LockError.
+    """
+    with _all_or_none(image.folder):
+        _make_locks(image, day, say)
+    return image.lock_path
+
+
+@contextlib.contextmanager
+def _all_or_none(folder: Path) -> Iterator[None]:
+    """Puts the files of a folder back as they were if the block fails: locks of two days would differ in more than the architecture."""
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    try:
+        yield
+    except BaseException:
+        for path in folder.iterdir():
+            if path.is_file() and path not in before:
+                path.unlink()
+        for path, content in before.items():
+            if not path.is_file() or path.read_bytes() != content:
+                store.write_bytes(path, content)
+        raise
+
+
+def _make_locks(image: Image, day: date, say: Callable[[str], None]) -> None:
     say(f"resolving {image.name} as of {day}")
     version = subprocess.run([_uv(), "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
     requirements = image.folder / "requirements.in"
@@ -73,7 +99,6 @@ def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
     for architecture in with_own_lock(image):
         say(f"resolving {image.name} for {architecture.name}")
         _make_own_lock(image.on(architecture.name), architecture, day, version, say)
-    return image.lock_path
 
 
 def _make_own_lock(

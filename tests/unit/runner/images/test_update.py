@@ -303,6 +303,13 @@ def test_an_architecture_that_requirements_name_has_a_lock_of_its_own(
         assert (new.folder / "requirements.in").read_text() == MARKED.replace("1.0", "1.1")
         assert "tinygrad-arm==1.1" in new.on("aarch64").lock_path.read_text()
 
+        # A lock of the architecture that cannot be made leaves both as they were.
+        (folder / "requirements.in").write_text(MARKED.replace("tinygrad-arm==1.0", "tinygrad-arm==9"))
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        with pytest.raises(locking.LockError, match="cannot be resolved as of 2026-02-03"):
+            locking.make_lock(image, date(2026, 2, 3), quiet)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
         # Without the marker the lock of the architecture goes as well.
         (folder / "requirements.in").write_text("tinygrad==1.0\nnumpy==2.0\nprotobuf==3.0\n")
         locking.make_lock(image, date(2026, 2, 2), quiet)
