@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # The code that decides the rows of a parcel. A workload or framework that is declared otherwise judges what is measured from then on.
 _RULES = (
+    "bench/collectives.py",
     "bench/protocol.py",
     "bench/rules.py",
     "runner/admission",

@@ -228,7 +228,7 @@ class Agenda:
                 chosen += column
             elif column[0].workload == first[0].workload:
                 chosen += self._compared(column, 2, chosen, of_cells, unready, left)
-        # Where one framework is reached only, its precisions can be compared.
+        # Of one framework alone the precisions can be compared.
         chosen = chosen or [cell for cell in first if cell.workload == first[0].workload]
         later = [cell for cell in first if cell not in chosen]
         return replace(self, groups=[[cell for cell in first if cell in chosen], *([later] if later else []), *others])

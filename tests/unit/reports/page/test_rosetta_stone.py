@@ -92,7 +92,7 @@ def test_the_report_imports_of_the_runner_its_results_and_of_the_bench_its_facts
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     ours = {name for name in loaded if name.split(".")[0] in ("bench", "runner")}
-    bench = {"bench", "bench.identity", "bench.protocol", "bench.rules"}
+    bench = {"bench", "bench.collectives", "bench.identity", "bench.protocol", "bench.rules"}
     assert {name for name in ours - bench if not name.startswith("runner.results")} <= {
         "runner",
         "runner.errors",
