@@ -105,8 +105,8 @@ class DecodingCell(RunningCell):
             yield self.fed[len(self.told) - 1], None
 
     def step(self, tokens, _):
-        # An array that is not in host memory is brought there, within the clock.
-        self.told.append(np.asarray(self.decoding.step(tokens)))
+        # A copy, within the clock: an array that is not in host memory is brought there, and none can be filled in after its step.
+        self.told.append(np.array(self.decoding.step(tokens)))
         self.arrived.append(time.perf_counter())
 
     def observe(self, sample, _):

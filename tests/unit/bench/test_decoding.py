@@ -161,6 +161,27 @@ class KeepsItsToken(Cached):
         return given
 
 
+class OnlyTheProofComputed(Cached):
+    """Of a long sequence: a step computes nothing. Its tokens are filled in once somebody asks for logits."""
+
+    def prefill(self, prompts: Any) -> Any:
+        self.owed: list[Any] = []
+        return super().prefill(prompts)
+
+    def step(self, tokens: Any) -> Any:
+        if self.place + len(self.owed) <= 30:
+            return super().step(tokens)
+        told = np.zeros_like(tokens)
+        self.owed.append((tokens, told))
+        return told
+
+    def logits(self) -> Any:
+        for tokens, told in self.owed:
+            told[:] = super().step(tokens)
+        self.owed = []
+        return super().logits()
+
+
 BY_PARITY = (OnePositionLate, PositionsNotAdvanced, MaskMissing, AnotherRow, EarlierSequence, Forgets, ItselfNotSeen)
 
 
@@ -246,6 +267,7 @@ def test_a_cell_times_each_prompt_and_each_token(epochs: int | None, stop: str) 
         *((mistake, {"logits"}) for mistake in BY_PARITY if mistake is not EarlierSequence),
         (OneTokenBehind, {"logits"}),
         (KeepsItsToken, {rules.GREEDY}),
+        (OnlyTheProofComputed, {rules.GREEDY}),
     ],
 )
 def test_the_last_sequence_is_held_as_it_was_measured(adapter: type[Cached], failed: set[str]) -> None:
