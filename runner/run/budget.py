@@ -227,13 +227,14 @@ class Agenda:
                 jobs += more
                 chosen += column
             elif column[0].workload == first[0].workload:
-                chosen += self._compared(column, 2, chosen, of_cells, unready, left)
+                chosen += self._fitting_cells(column, 2, chosen, of_cells, unready, left)
         # Of one framework alone the precisions can be compared.
         chosen = chosen or [cell for cell in first if cell.workload == first[0].workload]
-        later = [cell for cell in first if cell not in chosen]
-        return replace(self, groups=[[cell for cell in first if cell in chosen], *([later] if later else []), *others])
+        held = set(chosen)
+        later = [cell for cell in first if cell not in held]
+        return replace(self, groups=[[cell for cell in first if cell in held], *([later] if later else []), *others])
 
-    def _compared(
+    def _fitting_cells(
         self,
         column: Sequence[Cell],
         least: int,
@@ -261,16 +262,18 @@ class Agenda:
         columns: dict[tuple[object, ...], list[Cell]] = {}
         for cell in (cell for every in self.groups for cell in every):
             columns.setdefault(_compared(cell), []).append(cell)
-        kept: list[Cell] = []
+        kept: set[Cell] = set()
         pairs: list[Cell] = []
+        members = set(group)
         for column in columns.values():
             begun = {cell.framework for cell in column if cell not in of_cells or of_cells[cell][0].repeat > 1}
-            new = [cell for cell in column if cell in group and cell in of_cells and of_cells[cell][0].repeat == 1]
+            new = [cell for cell in column if cell in members and cell in of_cells and of_cells[cell][0].repeat == 1]
             if len(begun) > 1 or len({cell.framework for cell in column}) == 1:
-                kept += new
+                kept.update(new)
             else:
-                pairs += self._compared(new, 2 - len(begun), pairs, of_cells, unready, left)
-        return [cell for cell in group if cell in kept or cell in pairs]
+                pairs += self._fitting_cells(new, 2 - len(begun), pairs, of_cells, unready, left)
+        kept.update(pairs)
+        return [cell for cell in group if cell in kept]
 
     def _all_fit(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> bool:
         return bool(waiting) and self._fit(waiting, left - self.preparing((job.cell.image for job in waiting), unready))
