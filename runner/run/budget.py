@@ -222,12 +222,12 @@ class Agenda:
         chosen: list[Cell] = []
         for column in columns.values():
             more = _two_repeats(column, of_cells)
-            begun = any(of_cells[cell][0].repeat > 1 for cell in column if cell in of_cells)
-            if begun or self._fit([*jobs, *more], measuring):
+            begun, new = _begun(column, of_cells)
+            if len({cell.framework for cell in begun}) > 1 or self._fit([*jobs, *more], measuring):
                 jobs += more
                 chosen += column
-            elif column[0].workload == first[0].workload:
-                chosen += self._fitting_cells(column, 2, chosen, of_cells, unready, left)
+            elif begun or column[0].workload == first[0].workload:
+                chosen += [*begun, *self._fitting_cells(new, begun, chosen, of_cells, unready, left)]
         # Of one framework alone the precisions can be compared.
         chosen = chosen or [cell for cell in first if cell.workload == first[0].workload]
         held = set(chosen)
@@ -236,22 +236,30 @@ class Agenda:
 
     def _fitting_cells(
         self,
-        column: Sequence[Cell],
-        least: int,
+        new: Sequence[Cell],
+        begun: Sequence[Cell],
         before: Sequence[Cell],
         of_cells: Mapping[Cell, Sequence[Job]],
         unready: Collection[str],
         left: float,
     ) -> Sequence[Cell]:
-        """The cells of a column that get a first repeat after those before them in the same images.
+        """Those of the new cells of a column that get a first repeat after those before them, so that it holds two frameworks.
 
-        All, or if these do not fit, one mode of each of the first frameworks, `least` of them. None where not even that fits.
+        All, or if these do not fit, one mode of each framework that it lacks. None where not even that fits.
         """
-        few = _of_each_framework(column)[:least]
-        images = {cell.image for cell in few}
-        for cells in (column, few):
-            jobs = [of_cells[cell][0] for cell in (*before, *cells) if cell.image in images and cell in of_cells]
-            if self._fit([job for job in jobs if job.repeat == 1], left - self.preparing(images, unready)):
+        frameworks = {cell.framework for cell in begun}
+        lacking: dict[str, Cell] = {}
+        for cell in new:
+            if cell.framework not in frameworks:
+                lacking.setdefault(cell.framework, cell)
+        few = list(lacking.values())[: max(0, 2 - len(frameworks))]
+        images = {cell.image for cell in (*few, *begun)}
+        for cells in (new, few):
+            counted = [cell for cell in (*before, *cells) if cell.image in images and cell in of_cells]
+            first = [of_cells[cell][0] for cell in counted if of_cells[cell][0].repeat == 1]
+            # What an image takes to be made ready is known least: there is room for an error of another repeat.
+            spare = [job for cell in counted if cell.image in unready for job in of_cells[cell][1:2]]
+            if self._fit([*first, *spare], left - self.preparing(images, unready)):
                 return cells
         return ()
 
@@ -266,12 +274,12 @@ class Agenda:
         pairs: list[Cell] = []
         members = set(group)
         for column in columns.values():
-            begun = {cell.framework for cell in column if cell not in of_cells or of_cells[cell][0].repeat > 1}
-            new = [cell for cell in column if cell in members and cell in of_cells and of_cells[cell][0].repeat == 1]
-            if len(begun) > 1 or len({cell.framework for cell in column}) == 1:
+            begun, new = _begun(column, of_cells)
+            new = [cell for cell in new if cell in members]
+            if len({cell.framework for cell in begun}) > 1 or len({cell.framework for cell in column}) == 1:
                 kept.update(new)
             else:
-                pairs += self._fitting_cells(new, 2 - len(begun), pairs, of_cells, unready, left)
+                pairs += self._fitting_cells(new, begun, pairs, of_cells, unready, left)
         kept.update(pairs)
         return [cell for cell in group if cell in kept]
 
@@ -513,6 +521,12 @@ def _of_each_framework(column: Iterable[Cell]) -> list[Cell]:
     for cell in column:
         first.setdefault((cell.image, cell.framework), cell)
     return list(first.values())
+
+
+def _begun(column: Sequence[Cell], of_cells: Mapping[Cell, Sequence[Job]]) -> tuple[list[Cell], list[Cell]]:
+    """The cells of a column that have had a repeat, and those that have not."""
+    new = [cell for cell in column if cell in of_cells and of_cells[cell][0].repeat == 1]
+    return [cell for cell in column if cell not in new], new
 
 
 def _two_repeats(column: Sequence[Cell], of_cells: Mapping[Cell, Sequence[Job]]) -> list[Job]:

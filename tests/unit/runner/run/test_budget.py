@@ -121,8 +121,19 @@ def test_no_cell_is_measured_once_beside_a_workload_that_has_all_its_repeats(
 
 
 @pytest.mark.parametrize("cost", [0, 10**9], ids=["ready", "not ready"])
-def test_with_two_precisions_no_column_ends_with_one_framework_unless_the_whole_run_has_one(cost: int) -> None:
-    cells = [replace(cell, precision=precision) for cell in CELLS for precision in ("fp32", "amp-bf16")]
+@pytest.mark.parametrize(
+    "modes", [(), ("torch",), ("torch", "tensorflow")], ids=["one mode", "two of one", "two of two"]
+)
+def test_with_two_precisions_no_column_ends_with_one_framework_unless_the_whole_run_has_one(
+    cost: int, modes: Sequence[str]
+) -> None:
+    every = [
+        replace(cell, mode=mode)
+        for cell in CELLS
+        for mode in ("default", "graph")
+        if mode == "default" or cell.framework in modes
+    ]
+    cells = [replace(cell, precision=precision) for cell in every for precision in ("fp32", "amp-bf16")]
     plan = replace(agenda(cost), groups=[cells], parts={cell.image: {cell.image: cost} for cell in cells})
     for quarters in range(4, 60):
         spans = forecast(plan, blocks(cells, 3, seed=1), quarters / 4).spans
