@@ -48,6 +48,11 @@ def code_files(framework, workload, folder=FOLDER):
     return _sources(folder).of_cell(framework, workload)
 
 
+def adapter_files(framework, workload, folder=FOLDER):
+    """The files of an adapter, as `code_files`: itself, what it imports, and the workload's own. No other workload's adapter."""
+    return _sources(folder).of_adapter(framework, workload)
+
+
 def image_files(frameworks, folder=FOLDER):
     """The files of an image that serves these frameworks: the core, every workload, their folders and those that these use."""
     sources = _sources(folder)
@@ -162,6 +167,16 @@ class _Sources(object):
         files.update(self.shared_by_all(workload))
         files.update(self.reached(self.entries(framework, workload), folders))
         return sorted(files)
+
+    def of_adapter(self, framework, workload):
+        """The files of an adapter, sorted. Of a folder with another language's files all: their loaders are not read here."""
+        folders = self.folders([framework])
+        files = self.entries(framework, workload) + self.of_workload(workload)
+        reached = self.reached(files, folders)
+        for own in map(self.of_framework, folders):
+            if not all(path.endswith((".py", ".json")) for path in own):
+                files += own
+        return sorted(reached.union(files))
 
     @_remembered
     def shared_by_all(self, workload):

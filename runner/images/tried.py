@@ -26,8 +26,8 @@ _LONGEST = 300
 
 # A CPU has no unit for it.
 _NOT_ON_A_CPU = "tf32"
-# The reference of a training cell's losses and of its first steps, and the products of bench.same_bits; no check reads them.
-_NOT_READ = (".learning.txt", ".first-steps.npz", "/_bits.py")
+# The reference of a training cell's losses and of its first steps, and what bench.same_bits, a load and a profile run; no check reads them.
+_NOT_READ = (".learning.txt", ".first-steps.npz", "/_bits.py", "/ceilings.py", "/profile.py")
 
 # How the names of the driver's libraries begin.
 _OF_THE_DRIVER = ("libcuda.so", "libnvidia-")
@@ -130,13 +130,13 @@ def offered(
 
 
 def adapter_sha256(framework: str, workload: str) -> str:
-    """sha256 (hex) of the adapter that a check is of: the framework's folders and the workload's files.
+    """sha256 (hex) of the adapter that a check is of: the adapter, what it imports, and the workload's files.
 
     The bench's core is not in it: an edit there would age every line of the page. Nor is what a check never reads: the stored losses, the
-    first steps, and what only bench.same_bits runs.
+    first steps, and what only a profile, a load or bench.same_bits runs.
     """
-    files = [path for path in identity.code_files(framework, workload) if not path.endswith(_NOT_READ)]
-    return str(identity.digest([path for path in files if path.startswith(("frameworks/", "workloads/"))]))
+    files = identity.adapter_files(framework, workload)
+    return str(identity.digest([path for path in files if not path.endswith(_NOT_READ)]))
 
 
 def record_path(image: Image) -> Path:

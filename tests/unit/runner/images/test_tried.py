@@ -237,8 +237,8 @@ def test_what_a_check_is_of_changes_with_its_framework_and_its_workload_only(
 ) -> None:
     bench = tmp_path / "bench"
     shutil.copytree(identity.FOLDER, bench, ignore=shutil.ignore_patterns("__pycache__"))
-    own_files, own_digest = identity.code_files, identity.digest
-    monkeypatch.setattr(identity, "code_files", lambda *names: own_files(*names, str(bench)))
+    own_files, own_digest = identity.adapter_files, identity.digest
+    monkeypatch.setattr(identity, "adapter_files", lambda *names: own_files(*names, str(bench)))
     monkeypatch.setattr(identity, "digest", lambda paths: own_digest(paths, str(bench)))
     before = tried.adapter_sha256("torch", "ops")
     for path, differs in (
@@ -247,6 +247,10 @@ def test_what_a_check_is_of_changes_with_its_framework_and_its_workload_only(
         ("workloads/gru-imdb.json", False),
         ("workloads/ops.json", True),
         ("frameworks/torch/ops.py", True),
+        # It imports this one. That one is another workload's adapter, and the last is run by no check.
+        ("frameworks/torch/_attention.py", True),
+        ("frameworks/torch/gru_imdb.py", False),
+        ("frameworks/torch/ceilings.py", False),
     ):
         text = (bench / path).read_bytes()
         (bench / path).write_bytes(text + b"\n")
