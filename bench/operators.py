@@ -229,7 +229,7 @@ def check_collectives(operators, precision, devices, rank=0):
             for at, value in enumerate(values, rank):
                 value = np.asarray(value, dtype=np.float64).reshape(-1)
                 errors.append(parity.relative_error(value, collective.result(x, at)))
-        bound = bounds.MARGIN * ((unit * (2.0 + math.sqrt(devices)) if collective.sums else 0.0) + stored)
+        bound = bounds.MARGIN * (unit * (2.0 + math.sqrt(devices) if collective.sums else 1.0) + stored)
         error = max(errors)
         results.append(parity.Result("operation", "%s of %d devices" % (name, devices), error, bound, error <= bound))
     if not results:

@@ -40,6 +40,10 @@ class RateCurve:
         return largest.mop * 1e6 < largest.bytes
 
     @property
+    def is_collective(self) -> bool:
+        return self.operation in COLLECTIVES
+
+    @property
     def unit(self) -> str:
         return "GB/s" if self.by_traffic else "GFLOP/s"
 

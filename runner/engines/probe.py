@@ -22,6 +22,7 @@ NO_DEVICE = "bench.errors.NoDevice: "
 # The words of bench.cuda where this framework opens no GPU, and others may: its build is too new for the driver, or not whole.
 OPENS_NONE = "opens no GPU, and the CUDA driver does"
 # And where other processes fill the GPU's memory (2) or have the GPU for themselves (46), as a pattern: they may end at any time.
+# In compute mode `prohibited` CUDA says 46, too, and only its message tells that.
 HELD_BY_OTHERS = r"finds no GPU: cu\w+ says (?:2|46)\b"
 
 

@@ -62,8 +62,8 @@ class Doer:
     gone: str | None = None
     # The frameworks that open no GPU where others may -> the reason.
     unable: dict[str, str] = field(default_factory=dict)
-    # The frameworks of which a step is left because other processes filled the GPU's memory -> the reason. The next step asks again.
-    full: dict[str, str] = field(default_factory=dict)
+    # The frameworks of which a step is left because others hold the GPU or fill its memory -> the reason. The next step asks again.
+    held: dict[str, str] = field(default_factory=dict)
     # The GPU, once it has fallen off the bus.
     _lost: list[str] = field(default_factory=list)
 
@@ -83,12 +83,14 @@ class Doer:
                 (self._measure if step.kind == "cell" else self._print)(step, limit)
         except KeyboardInterrupt:
             return "it was interrupted"
-        return self.gone or "; ".join([*self.left.values(), *(["the time was over"] if over or not self.left else [])])
+        return self.gone or "; ".join(
+            [*self.why_left.values(), *(["the time was over"] if over or not self.why_left else [])]
+        )
 
     @property
-    def left(self) -> dict[str, str]:
+    def why_left(self) -> dict[str, str]:
         """Framework -> why steps of it are left that had their turn."""
-        return self.full | self.unable
+        return self.held | self.unable
 
     def _limit(self) -> float | None:
         """The seconds that the next step may take; None where none begins any more."""
@@ -152,7 +154,7 @@ class Doer:
             say(f"{seconds:5.0f} s  {step}: {said}")
             return
         if status == "no-device" and re.search(HELD_BY_OTHERS, said) and not self._lost:
-            self.full[step.cell.framework] = said
+            self.held[step.cell.framework] = said
             say(f"{seconds:5.0f} s  {step}: {said}")
             return
         if self._lost or status == "no-device":

@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
         doer = Doer(out, engine, ready, replace(machine, gpus=machine.gpus[:1]), monitor, deadline, code)
         why = doer.do([step for step in steps if not pack.path_of(out, step).is_file()])
         engine.sweep()
-    code = _conclude(out, steps, why, doer.left)
+    code = _conclude(out, steps, why, doer.why_left)
     return 2 if doer.gone else code
 
 
@@ -105,9 +105,9 @@ def _open(python: str, gpu: Gpu) -> None:
         raise UserError(f"the driver shows {gpu.uuid}, and CUDA opens {', '.join(uuids)} instead; restart the machine")
 
 
-def _conclude(out: Path, steps: Sequence[KitStep], why: str, unable: Collection[str]) -> int:
-    """Pack the results and say what was done, and why the rest was not: the exit code. `unable`: the frameworks of which
-    steps that had their turn found no GPU."""
+def _conclude(out: Path, steps: Sequence[KitStep], why: str, why_left: Collection[str]) -> int:
+    """Pack the results and say what was done, and why the rest was not: the exit code. `why_left`: the frameworks of
+    which steps that had their turn found no GPU."""
     done = [step for step in steps if pack.path_of(out, step).is_file()]
     left = [step for step in steps if step not in done]
     said = [pack.said(out, step) for step in done]
@@ -121,11 +121,11 @@ def _conclude(out: Path, steps: Sequence[KitStep], why: str, unable: Collection[
         say(line)
     if left:
         say(f"not done, because {why}: {'; '.join(map(str, left[:5]))}{' and more' if len(left) > 5 else ''}")
-        after = "once that works, " if {step.cell.framework for step in left} <= {*unable} else ""
+        after = "once that works, " if {step.cell.framework for step in left} <= {*why_left} else ""
         say(f"{after}run the same command again: it goes on")
     say(f"results  {archive} ({archive.stat().st_size / 1e6:.1f} MB, sha256 {digest})")
     say("on another machine: runner import " + archive.name)
-    if not ok and not failed and (unable or not left):
+    if not ok and not failed and (why_left or not left):
         say("nothing was measured" + ("" if left else ": every step was refused, and the line of each says why"))
         return 2
     return 1 if failed or left else 0

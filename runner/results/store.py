@@ -87,7 +87,8 @@ class RunStore:
             )
         if manifest["schema_version"] != SCHEMA_VERSION:
             raise StoreError(
-                f"{path}: schema_version is {manifest['schema_version']} and not {SCHEMA_VERSION}; read it with the release that wrote it"
+                f"{path}: schema_version is {manifest['schema_version']} and not {SCHEMA_VERSION}; read it with the release that wrote it, "
+                "or leave this run out"
             )
         # It needs pydantic, which the machine that a kit measures may lack.
         from runner.results import validate

@@ -175,6 +175,8 @@ class Attempt:
         # others hold is neither: the next cell may find it free.
         self.unopened: str | None = None
         self.unable: str | None = None
+        # True if its framework opened no GPU, for whatever reason.
+        self.no_device = False
         # False for the second try of a cell that CUDA opened no GPU for.
         self.may_pass = True
         # The error, if CUDA opened no GPU and may do so in a moment. Nothing is stored then.
@@ -271,6 +273,7 @@ class Attempt:
     def _settle(self, ended: Exit, recorder: Recorder, cache: Path) -> None:
         """It has ended: what is to be said of that, and what becomes of the folder that its image's cells write."""
         error = str(recorder.error["message"]) if self.boards and recorder.error else ""
+        self.no_device = bool(self.boards and recorder.error and recorder.error["kind"] == "no-device")
         if unopened := _UNOPENED.search(error):
             of_an_unnamed = len(self.boards) > 1 and unopened[1].startswith(_OF_ONE_GPU)
             self.unopened = None if of_an_unnamed else unopened[1]

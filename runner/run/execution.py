@@ -111,8 +111,7 @@ def execute(
         _store_lost(run, cells.lost)
     measured = len(cells.outcomes)
     code = summary.conclude(prospect, run, interrupted, write_report, minutes, measured, show_answer)
-    no_gpu = bool(cells.closed or cells.unable)
-    return exit_code(code, interrupted, no_gpu, [outcome.status for outcome in cells.outcomes])
+    return exit_code(code, interrupted, cells.no_device, [outcome.status for outcome in cells.outcomes])
 
 
 def exit_code(code: int, interrupted: bool, no_gpu: bool, statuses: Collection[str]) -> int:

@@ -142,7 +142,7 @@ def left_out(prospect: Prospect, held: Forecast) -> Iterator[str]:
     columns = [key for key in dict.fromkeys((cell.workload, cell.precision) for cell in first) if key not in begun]
     if columns and len({cell.precision for cell in first}) > 1:
         names = ", ".join(f"{workload} at {precision}" for workload, precision in columns)
-        yield f"not begun, since the time does not suffice for two repeats in every framework: {names}"
+        yield f"not begun, since the time does not suffice to compare frameworks in: {names}"
 
 
 def of_images(prospect: Prospect, jobs: Sequence[Job], held: Forecast, minutes: float) -> Iterator[str]:

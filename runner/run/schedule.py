@@ -180,6 +180,8 @@ class CellRunner:
     closed: dict[str, str] = field(default_factory=dict)
     # The images that open no GPU where others may -> the reason.
     unable: dict[str, str] = field(default_factory=dict)
+    # True if a cell found no GPU that its framework opens, and was not begun again.
+    no_device: bool = False
     # True if the engine did not answer when the run was stopped: its cells may go on.
     hung: bool = False
     _active: dict[Job, Attempt] = field(default_factory=dict)
@@ -341,6 +343,7 @@ class CellRunner:
         for board in attempt.boards if attempt.unopened else ():
             self.closed[board] = str(attempt.unopened)
             dispatcher.lost(board)
+        self.no_device = self.no_device or attempt.no_device
         if attempt.unable:
             self.unable[attempt.job.cell.image] = attempt.unable
 

@@ -148,11 +148,12 @@ def fp8_product_with_gradients(d, a, b):
 # The gradient of their bias is a sum over a picture.
 SUMS_A_BIAS = ("conv1d", "conv2d", "conv2d_transposed")
 
-# (devices, a device's row) -> its row afterwards. JAX has no broadcast from one device: its ppermute sends each row to one at most.
+# (devices, a device's row) -> its row afterwards.
 COLLECTIVES = {
     "all_reduce": lambda count, x: lax.psum(x, "device"),
     "reduce_scatter": lambda count, x: lax.psum_scatter(x.reshape(count, -1), "device")[None],
     "all_gather": lambda count, x: lax.all_gather(x, "device").reshape(1, -1),
+    "broadcast": lambda count, x: lax.pbroadcast(x, "device", 0),
     "all_to_all": lambda count, x: lax.all_to_all(x.reshape(count, -1), "device", 0, 0).reshape(1, -1),
     "send_receive": lambda count, x: lax.ppermute(x, "device", [(at, (at + 1) % count) for at in range(count)]),
 }
@@ -253,6 +254,8 @@ class Operators(contract.Operators):
 
     def _collective(self, operation, x):
         """Every device has a row before, and a row or a part of one after."""
+        if operation == "broadcast" and (jax.default_backend() == "cpu" or not hasattr(lax, "pbroadcast")):
+            raise Unsupported("JAX broadcasts from one device on GPUs only, by lax.pbroadcast of its newer releases")
         mesh, count = Mesh(np.array(self.devices), ("device",)), len(self.devices)
         if operation == "all_gather":
             # Each gives its own block.

@@ -219,7 +219,7 @@ class Operators(contract.Operators):
             try:
                 start()
             except RuntimeError as error:
-                if "support" not in str(error):
+                if "does not support" not in str(error) and "not supported" not in str(error):
                     raise
                 raise Unsupported(str(error).splitlines()[0]) from error
 

@@ -261,7 +261,7 @@ def test_a_step_that_finds_the_memory_full_is_left_and_the_next_one_asks_again(
     script = f"open({str(begun)!r}, 'a').write('x'); print({json.dumps(event) + chr(10) + json.dumps(end)!r}); exit(1)"
     doer = do(tmp_path, monkeypatch, script, why=said)
     assert begun.read_text() == "xx", "both repeats"
-    assert (doer.gone, doer.left) == (None, {"torch": said})
+    assert (doer.gone, doer.why_left) == (None, {"torch": said})
     assert not list((tmp_path / "steps").iterdir())
 
 

@@ -197,6 +197,7 @@ def test_after_an_error_of_cuda_that_stays_no_cell_starts_on_the_gpu_or_of_the_i
     )
     assert [outcome.reason.endswith(said) for outcome in running.outcomes if outcome.reason] == [not closed, True, True]
     assert bool(running.unable) is (closed is False)
+    assert running.no_device, "without any good cell the run ends with 2"
 
 
 @pytest.mark.parametrize(
@@ -212,6 +213,7 @@ def test_where_one_of_several_gpus_does_not_open_the_others_stay(
     running.machine = replace(running.machine, gpus=gpus)
     running.run_jobs([Job(replace(CELL, device_kind="cuda", device_model="NVIDIA L4", devices=2), 1)], prepared(here))
     assert running.closed.keys() == closed
+    assert running.no_device
     assert [outcome.status for outcome in running.outcomes] == ["failed"]
 
 

@@ -156,7 +156,7 @@ def test_the_outlook_says_what_images_cost_what_the_next_run_holds_and_what_make
 def test_the_outlook_names_the_networks_and_precisions_that_are_not_begun() -> None:
     prospect, gru = prospect_of(with_gpu(), lambda image: {}), ROSETTA[1]
     (line,) = left_out(prospect, held(with_gpu()))
-    assert line.endswith(f"in every framework: {gru} at fp32, {gru} at amp-bf16")
+    assert line.endswith(f"compare frameworks in: {gru} at fp32, {gru} at amp-bf16")
     assert list(left_out(prospect_of(EIGHT, lambda image: {}), held(EIGHT))) == []
 
 
