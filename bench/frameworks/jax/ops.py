@@ -153,7 +153,8 @@ COLLECTIVES = {
     "all_reduce": lambda count, x: lax.psum(x, "device"),
     "reduce_scatter": lambda count, x: lax.psum_scatter(x.reshape(count, -1), "device")[None],
     "all_gather": lambda count, x: lax.all_gather(x, "device").reshape(1, -1),
-    "broadcast": lambda count, x: lax.pbroadcast(x, "device", 0),
+    # pbroadcast takes the name of an axis for a sequence of them.
+    "broadcast": lambda count, x: lax.pbroadcast(x, ("device",), 0),
     "all_to_all": lambda count, x: lax.all_to_all(x.reshape(count, -1), "device", 0, 0).reshape(1, -1),
     "send_receive": lambda count, x: lax.ppermute(x, "device", [(at, (at + 1) % count) for at in range(count)]),
 }
