@@ -257,7 +257,7 @@ class Agenda:
         for cells in (new, few):
             counted = [cell for cell in (*before, *cells) if cell.image in images and cell in of_cells]
             first = [of_cells[cell][0] for cell in counted if of_cells[cell][0].repeat == 1]
-            # What an image takes to be made ready is known least: there is room for an error of another repeat.
+            # The seconds that an image takes to be made ready are known least: there is room for another repeat.
             spare = [job for cell in counted if cell.image in unready for job in of_cells[cell][1:2]]
             if self._fit([*first, *spare], left - self.preparing(images, unready)):
                 return cells
