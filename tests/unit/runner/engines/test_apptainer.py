@@ -146,12 +146,14 @@ def test_a_machine_without_docker_runs_the_sif_of_a_folder(program: Path, recipe
     assert ready.command == (str(folder / named(recipe, ID)), "python", "-m", "bench")
 
 
-# A process as the one that mounts a SIF for Apptainer: a name, the SIF that it has open, and a session.
+# A process as the one that mounts a SIF for Apptainer: a name, the SIF that it has open, and the session of its keeper, which waits
+# for it or is gone.
 HELPER = """
 import os, sys, time
-if sys.argv[2] == "orphan":
-    os.setsid()
-    if os.fork(): os._exit(0)
+os.setsid()
+if os.fork():
+    if sys.argv[2] == "with its keeper": os.wait()
+    os._exit(0)
 file = open(sys.argv[1])
 open("/proc/self/comm", "w").write("squashfuse_ll")
 print(os.getpid(), flush=True)
@@ -171,24 +173,21 @@ def test_only_helpers_of_our_cells_that_are_gone_are_ended(
     name: str, session: str, is_ended: bool, tmp_path: Path
 ) -> None:
     (tmp_path / name).touch()
-    started = subprocess.Popen(
-        [sys.executable, "-c", HELPER, str(tmp_path / name), session], stdout=subprocess.PIPE, text=True
-    )
-    assert started.stdout is not None
-    pid = int(started.stdout.readline())
-    if session == "orphan":
-        started.wait()
-    try:
-        end_helpers()
-        end = time.monotonic() + 5
-        while is_ended and runs(pid) and time.monotonic() < end:
-            time.sleep(0.01)
-        assert runs(pid) is not is_ended
-    finally:
-        if not is_ended:
-            os.kill(pid, 9)
-        started.wait()
-        started.stdout.close()
+    command = [sys.executable, "-c", HELPER, str(tmp_path / name), session]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        pid = int(started.stdout.readline())
+        if session == "orphan":
+            started.wait()
+        try:
+            end_helpers()
+            end = time.monotonic() + 5
+            while is_ended and runs(pid) and time.monotonic() < end:
+                time.sleep(0.01)
+            assert runs(pid) is not is_ended
+        finally:
+            if runs(pid):
+                os.kill(pid, 9)
 
 
 def runs(pid: int) -> bool:
