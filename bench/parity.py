@@ -72,7 +72,7 @@ def relative_norm(difference, b):
 
 def reference_path(name, variant="", devices=1):
     """The path of a workload's reference. A variant has its own, and so have several devices where PARTS makes them differ."""
-    name = rules.workload_declaration(name).get("computes") or name
+    name = rules.network_of(name)
     stem = name + "." + variant if variant else name
     stem += ".devices" if parts_of(contract.specification(name), devices) > 1 else ""
     return os.path.join(rules.WORKLOADS, stem + ".reference.npz")

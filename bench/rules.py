@@ -38,6 +38,9 @@ _PICTURES = ("cnn-cifar10", "cnn-mnist", "densenet121-", "resnet50-")
 # Mixed precision -> its half type: a device that has the one can compute the other.
 MIXED = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 
+# Precisions whose bounds are so wide that mistakes hide in them, such as a wrong epsilon.
+_WIDE = frozenset(MIXED) | {"fp16", "bf16"}
+
 # Libraries read these when they are loaded.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -334,6 +337,16 @@ def several_devices_reason(framework, parallel, workload, task, batch, devices):
             batch,
         )
     return None
+
+
+def network_of(workload):
+    """The workload whose network and reference this one has."""
+    return workload_declaration(workload).get("computes") or workload
+
+
+def rests_on_fp32(workload, precision):
+    """True if a figure at this precision counts only where the same adapter passed parity at fp32 too. Operations have narrow bounds."""
+    return precision in _WIDE and workload_declaration(workload)["task"] != "operators"
 
 
 def batch_of_all(batch, devices, scaling):

@@ -181,8 +181,8 @@ def measured(side: Mapping[Match, Sequence[MeasuredCell]]) -> Matched:
 
 
 def _unfit(cell: MeasuredCell) -> bool:
-    """True if a cell ended well and computed the right thing, and its figure alone is the reason why it is not ranked."""
-    return cell.step is not None and bool(cell.unfit) and cell.unranked == cell.unfit
+    """True if a cell ended well and passed its own parity, and is not ranked for another reason."""
+    return cell.step is not None and cell.status == "ok" and cell.parity_passed is True and bool(cell.unranked)
 
 
 def unpaired(left: Matched, right: Matched, a: str, b: str) -> Iterable[Unpaired]:

@@ -123,20 +123,27 @@ class MeasuredCell(StoredCell):
 
     @property
     def comparable(self) -> bool:
-        """True if its figure may stand beside those of other runs and device counts: ranked, or only too wide as a single repeat.
+        """True if its figure may stand beside its own in other runs and on other devices: ranked, too wide as a single repeat only, or
+        without its proof at fp32.
 
-        Such a comparison widens the interval itself.
+        Such a comparison widens the interval itself, and holds an adapter against itself.
         """
-        return not self.unranked or (self.unranked == self.unfit and not self._reason_of_noise)
+        return not self._failed and not self._reason_of_noise
 
     @property
     def unranked(self) -> str:
         """Why the cell is not ranked; empty when it is."""
+        if not self._failed and self.at_fp32 == "":
+            return f"no parity at fp32 here: measure --precision fp32,{self.key.precision}"
+        return self._failed or self.unfit
+
+    @property
+    def _failed(self) -> str:
         if self.status != "ok":
             return self.reason or self.status
         if self.parity_passed is not True:
             return "parity failed" if self.parity_passed is False else "parity was not checked"
-        return "no steady window" if self.step is None else self.unfit
+        return "no steady window" if self.step is None else ""
 
     @property
     def unfit(self) -> str:

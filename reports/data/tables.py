@@ -198,6 +198,7 @@ def _cell(
         throttled=_throttled(rows),
         score=_score(repeats, str(metric.get("name") or "")),
         parity_passed=stored.parity_passed,
+        at_fp32=stored.at_fp32,
         parity=held,
         short=short,
         total_seconds=None if short or stored.status != "ok" else _total(repeats),

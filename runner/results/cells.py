@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench import rules
 from runner.results import statistics, steadiness
 from runner.results.on_disk import roles
 from runner.results.on_disk.other_work import OtherWork, of_rows
@@ -150,6 +151,8 @@ class StoredCell:
     out: str = USUAL_OUT  # the folder that its run was started in, as it was given
     # Half the interval of its only repeat relative to the median, where `step` has room for more than that repeat shows.
     own_width: float | None = None
+    # Of a precision whose proof rests on that of fp32: the cell that passed it, empty where none did; None of every other precision.
+    at_fp32: str | None = None
 
     @cached_property
     def measured(self) -> list[StoredRepeat]:
@@ -189,7 +192,7 @@ class StoredCell:
     @property
     def ranked(self) -> bool:
         """True if its figure stands in the order of a report."""
-        step = self.step if self.status == "ok" and self.parity_passed is True else None
+        step = self.step if self.status == "ok" and self.parity_passed is True and self.at_fp32 != "" else None
         return step is not None and step.windows >= statistics.fewest_windows() and not self.too_noisy
 
     @property
@@ -261,7 +264,32 @@ def stored_cells(
         for cell_id in ids:
             rows = sorted(ran.get((manifest["run_id"], cell_id), []), key=lambda row: int(row["repeat"]))
             result.append((_cell(manifest, cell_id, plan.get(cell_id), rows, samples), rows))
-    return result
+    rested = _rested([cell for cell, _ in result])
+    return [(cell, rows) for cell, (_, rows) in zip(rested, result, strict=True)]
+
+
+def _rested(cells: Sequence[StoredCell]) -> list[StoredCell]:
+    """The cells, those of mixed precision with the cell at fp32 that their proof rests on: of the same adapter, image and device."""
+    passed: dict[tuple[object, ...], str] = {}
+    for cell in cells:
+        if cell.key.precision == "fp32" and cell.parity_passed is True:
+            for code in _codes(cell):
+                passed.setdefault(code, f"{cell.cell_id} of run {cell.run_id}")
+    return [
+        replace(cell, at_fp32=next((passed[code] for code in _codes(cell) if code in passed), ""))
+        if cell.key.workload in rules.workload_names() and rules.rests_on_fp32(cell.key.workload, cell.key.precision)
+        else cell
+        for cell in cells
+    ]
+
+
+def _codes(cell: StoredCell) -> Iterator[tuple[object, ...]]:
+    """An adapter in an image on a device: by the digest of its code, and by its network and all sources, as workloads may share one."""
+    place = cell.framework, cell.key.device_kind, cell.key.device_model, cell.row.get("image_digest")
+    if code := cell.row.get("code_sha256"):
+        yield (*place, code)
+    if (sources := cell.row.get("bench_sha256")) and cell.key.workload in rules.workload_names():
+        yield (*place, sources, rules.network_of(cell.key.workload))
 
 
 def machine_of(row: Row, manifest: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -84,8 +84,7 @@ def least_bytes(workload: str, batch: float) -> float | None:
 
 def _network(workload: str) -> tuple[str, bool]:
     """The workload whose network this one computes, and whether it is trained."""
-    declared = rules.workload_declaration(workload)
-    return declared.get("computes") or workload, declared["task"] == "train"
+    return rules.network_of(workload), rules.workload_declaration(workload)["task"] == "train"
 
 
 def most_operations(device_kind: str, model: str, devices: int, cpus: int, precision: str) -> float | None:

@@ -57,6 +57,47 @@ def test_a_run_becomes_one_group_for_each_workload_fastest_first(tmp_path: Path)
     assert ratio.high > 0.1987 / 0.1312 * 0.97
 
 
+def at_amp(folder: Path) -> Path:
+    """The same run with every cell at amp-bf16."""
+    shutil.copytree(folder, folder.with_name("amp"))
+    stored.rename(folder.with_name("amp"), "amp")
+    stored.change(folder.with_name("amp"), "cells", lambda row: {**row, "precision": "amp-bf16"})
+    return folder.with_name("amp")
+
+
+def test_mixed_precision_is_ranked_where_the_same_adapter_passed_parity_at_fp32(tmp_path: Path) -> None:
+    """Its own bounds are too wide for a wrong epsilon."""
+    full = synthetic.make_run(tmp_path / "full")
+    amp = at_amp(full)
+    alone = load(amp)
+    assert not any(group.ranked for group in alone.groups)
+    well = [one for one in alone.cells if one.status == "ok"]
+    assert {one.unranked for one in well} == {"no parity at fp32 here: measure --precision fp32,amp-bf16"}
+    assert {failure(one) for one in well} == {("unranked", "no parity at fp32")}
+    assert all(one.comparable for one in well), "each may be held against itself"
+
+    both = load(amp, full)
+    assert not [one for one in both.cells if one.status == "ok" and one.unranked]
+    rests = cell(alone, "torch", "cnn-cifar10").cell_id
+    assert {
+        one.at_fp32 for one in both.cells if one.image.startswith("torch") and one.key.workload == "cnn-cifar10"
+    } == {
+        None,
+        f"{rests} of run full",
+    }
+
+    for image, change in {
+        "jax": {"parity_passed": False},
+        "torch": {"image_digest": "sha256:another"},
+        "tensorflow": {"code_sha256": "another", "bench_sha256": "another"},
+    }.items():
+        stored.change(full, "cells", lambda row: {**row, **change} if row["image"].startswith(image) else row)  # noqa: B023
+        mixed = [one for one in load(amp, full).cells if one.key.precision == "amp-bf16"]
+        assert {one.image for one in mixed if one.unranked} >= {
+            one.image for one in mixed if one.image.startswith(image)
+        }
+
+
 def test_step_time_and_rate_come_from_steady_windows_alone(tmp_path: Path) -> None:
     torch = cell(load(synthetic.make_run(tmp_path / "run")), "torch", "cnn-cifar10")
     assert torch.step is not None
