@@ -115,12 +115,27 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine() or "unknown"
 
 
+def amd_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> int:
+    """How many AMD GPUs the machine has: display controllers, and accelerators that have no display."""
+
+    def read(path: Path) -> str:
+        try:
+            return path.read_text().strip()
+        except OSError:
+            return ""
+
+    of_amd = [device for device in devices.glob("*") if read(device / "vendor") == "0x1002"]
+    return sum(read(device / "class").startswith(("0x03", "0x12")) for device in of_amd)
+
+
 def detect_gpus(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ...], str | None]:
     """The GPUs that NVML finds, those that are broken, and a clause that says why there is none to use."""
     try:
         gpus, refused = nvml.discover(allowed)
     except nvml.NvmlError as error:
-        return (), (), str(error)
+        amd = amd_gpus()
+        unused = f", and nothing here computes on its {plural(amd, 'AMD GPU')} (docs/images.md)" if amd else ""
+        return (), (), f"{error}{unused}"
     if not gpus and not refused:
         return (), (), "the NVIDIA driver knows no GPU"
     return gpus, refused, None

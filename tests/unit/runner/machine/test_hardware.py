@@ -6,12 +6,16 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from runner.catalog.images import PROJECT
+from runner.machine import detect as hardware
 from runner.machine.detect import HardwareError, choose_gpus, detect, detect_cpu
 from runner.machine.devices import Gpu, same_gpus
+from runner.machine.nvml import NvmlError
 
 FIRST = Gpu(0, "GPU-aa11", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,))
 SECOND = replace(FIRST, index=1, uuid="GPU-aa22")
@@ -23,6 +27,29 @@ def test_the_cpu_has_a_model_memory_and_only_processors_that_this_process_may_us
     assert 1 << 28 < cpu.memory_bytes < 1 << 50
     assert cpu.cpus
     assert set(cpu.cpus) <= os.sched_getaffinity(0)
+
+
+def test_gpus_of_amd_are_counted_and_said_to_be_of_no_use_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A display controller, an accelerator without a display, AMD's audio beside them, and a display controller of Intel's.
+    for name, vendor, kind in [
+        ("a", "0x1002", "0x030000"),
+        ("b", "0x1002", "0x120000"),
+        ("c", "0x1002", "0x040300"),
+        ("d", "0x8086", "0x030000"),
+    ]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vendor").write_text(f"{vendor}\n")
+        (tmp_path / name / "class").write_text(f"{kind}\n")
+    (tmp_path / "e").mkdir()
+    assert hardware.amd_gpus(tmp_path) == 2
+    monkeypatch.setattr(
+        hardware.nvml, "discover", Mock(side_effect=NvmlError("there is no NVIDIA driver on this machine"))
+    )
+    monkeypatch.setattr(hardware, "amd_gpus", lambda: 2)
+    said = "there is no NVIDIA driver on this machine, and nothing here computes on its 2 AMD GPUs (docs/images.md)"
+    assert detect("all").why_no_gpu == said
+    monkeypatch.setattr(hardware, "amd_gpus", lambda: 0)
+    assert detect("all").why_no_gpu == "there is no NVIDIA driver on this machine"
 
 
 def test_the_affinity_mask_of_the_runner_holds_for_its_cells() -> None:
