@@ -22,6 +22,14 @@ class Exact(object):
         """A result that mixed precision has in the half type, beside products."""
         return value
 
+    def parameter(self, value):
+        """A parameter as the network holds it."""
+        return value
+
+    def carried(self, value):
+        """The sum that a network hands from block to block."""
+        return self.elementwise(value)
+
     def largest(self, value, many):
         """The places (rows, many) of the largest numbers of each row, the largest first.
 
@@ -209,3 +217,16 @@ class Mixed(MonteCarlo):
             raise OverflowError("%g is beyond the half type; take a smaller loss scale" % np.max(np.abs(value)))
         powers = (value.view(np.int64) & _EXPONENT).view(np.float64)  # of two, the largest below each value
         return np.maximum(powers, 2.0**self.kind.least_exponent) * 2.0 ** (1 - self.kind.bits)
+
+
+class Half(Mixed):
+    """A network of inference that is a half type's as a whole: its parameters and what a layer gives. Inside a layer sums are float32."""
+
+    def __init__(self, random, kind, nearest=False):
+        super(Half, self).__init__(random, kind, 1.0, nearest)
+
+    def parameter(self, value):
+        return self.operand(value)
+
+    def carried(self, value):
+        return self._in_half(self.elementwise(value))

@@ -43,6 +43,14 @@ ROUNDINGS = {
         (MARGIN, RUNS, lambda random: arithmetic.Mixed(random, arithmetic.BFLOAT16, 1.0)),
         (MARGIN, 1, lambda random: arithmetic.Mixed(random, arithmetic.BFLOAT16, 1.0, nearest=True)),
     ],
+    "fp16": [
+        (MARGIN, RUNS, lambda random: arithmetic.Half(random, arithmetic.FLOAT16)),
+        (MARGIN, 1, lambda random: arithmetic.Half(random, arithmetic.FLOAT16, nearest=True)),
+    ],
+    "bf16": [
+        (MARGIN, RUNS, lambda random: arithmetic.Half(random, arithmetic.BFLOAT16)),
+        (MARGIN, 1, lambda random: arithmetic.Half(random, arithmetic.BFLOAT16, nearest=True)),
+    ],
 }
 
 

@@ -304,9 +304,7 @@ def check(options):
         rules.mode_reason(framework, options.mode, declared["modes"], declared.get("modes_except", {}), where, devices)
         or rules.precision_reason(workload, specified["precisions"], precision)
         or rules.tf32_reason(framework, declared.get("no_tf32"), precision)
-        or rules.mixed_precision_reason(
-            framework, declared.get("amp", {}), workload, precision, options.device, devices
-        )
+        or rules.half_reason(framework, declared.get("half", {}), workload, precision, options.device, devices)
         or rules.several_devices_reason(
             framework, declared.get("parallel"), workload, specified["task"], rules.canonical_batch(specified), devices
         )

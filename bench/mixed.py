@@ -18,5 +18,10 @@ GROWTH_STEPS = 2000
 
 
 def half(precision):
-    """The half type of a precision, or None."""
+    """The half type of a mixed precision, or None."""
     return HALF.get(precision)
+
+
+def whole(precision):
+    """The half type of a precision in which a network's parameters are that type's, too; or None."""
+    return _NAMES.get(precision)

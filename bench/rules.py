@@ -86,7 +86,7 @@ EXACT = {
 }
 # The largest relative error of the evaluation's logits. Training has moved the parameters to where no reference has bounds. The errors that
 # were seen are in docs/workloads.md; logits of another item, or of weights that are some steps older, are off by a tenth and more.
-LOGITS_OF_EVALUATION = {"fp32": 1e-3, "tf32": 0.03, "amp-fp16": 0.1, "amp-bf16": 0.3}
+LOGITS_OF_EVALUATION = {"fp32": 1e-3, "tf32": 0.03, "fp16": 0.01, "bf16": 0.06, "amp-fp16": 0.1, "amp-bf16": 0.3}
 
 # An adapter is a file of one of these languages.
 SUFFIXES = (".py", ".R", ".jl")
@@ -293,18 +293,18 @@ def tf32_reason(framework, why, precision):
     return "%s does not compute in tf32: %s" % (framework, why) if why and precision == "tf32" else None
 
 
-def mixed_precision_reason(framework, amp, workload, precision, device_kind, devices):
-    """Mixed precision of one framework; `amp` is that of its framework.json.
+def half_reason(framework, half, workload, precision, device_kind, devices):
+    """Mixed precision and half types of one framework, of networks; `half` is that of its framework.json.
 
-    It holds, for each mixed precision, the exceptions: a kind of device or a workload -> the reason.
+    It holds, for each such precision, the exceptions: a kind of device or a workload -> the reason.
     """
-    if precision not in MIXED:
+    if not rests_on_fp32(workload, precision):
         return None
-    if precision not in amp:
+    if precision not in half:
         return "%s does not compute %s here" % (framework, precision)
     for exception in (device_kind, workload):
-        if exception in amp[precision]:
-            reason = amp[precision][exception]
+        if exception in half[precision]:
+            reason = half[precision][exception]
             return "%s does not compute %s on %s: %s" % (framework, precision, exception, reason)
     if devices > 1:
         return "%s is measured on one device: loss scaling was not proved on several" % precision

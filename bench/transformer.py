@@ -68,7 +68,7 @@ class Transformer(object):
 
     def _forward(self, p, x, rounding):
         """(logits (N T, vocabulary), what their gradient needs, that of each block)."""
-        h = rounding.elementwise(p["wte"][x] + p["wpe"][: x.shape[1]]).reshape(-1, self.width)
+        h = rounding.carried(p["wte"][x] + p["wpe"][: x.shape[1]]).reshape(-1, self.width)
         blocks = []
         for block in range(self.layers):
             h, cache = self._block(h, p, "h%d." % block, x.shape, rounding)
@@ -85,13 +85,13 @@ class Transformer(object):
             attended[place], cache = reference.causal_attention(*[part[place] for part, _ in parts], rounding=rounding)
             heads.append(cache)
         added, proj = reference.dense(attended, p[name + "proj.w"], p[name + "proj.b"], rounding)
-        h = rounding.elementwise(h + added)
+        h = rounding.carried(h + added)
         a, norm2 = reference.layer_norm(h, p[name + "ln2.g"], p[name + "ln2.b"], EPSILON, rounding)
         a, fc = reference.dense(a, p[name + "fc.w"], p[name + "fc.b"], rounding)
         a, curve = reference.gelu(a, rounding)
         added, out = reference.dense(a, p[name + "out.w"], p[name + "out.b"], rounding)
         cache = norm1, [dense for _, dense in parts], heads, proj, norm2, fc, curve, out
-        return rounding.elementwise(h + added), cache
+        return rounding.carried(h + added), cache
 
     def _block_gradient(self, d, cache, g, name, shape, rounding):
         """The gradient of a block's input; those of its parameters go into g."""

@@ -1,6 +1,7 @@
 """GPT-2 of 124 million parameters (Radford et al. 2019), token by token: specification and float64 reference.
 
-The network of gpt2-124m, in float32, without dropout. The cache holds keys and values of every block and position.
+The network of gpt2-124m, without dropout. At fp16 and bf16 all of it is in the half type, its cache too, and sums inside a layer are
+float32. The cache holds keys and values of every block and position.
 prefill: a prompt of 128 tokens fills an empty cache -> the greedy token after it. step: one more token of each sequence, at the next
 position, over the cache and itself -> the greedy token after it. A sequence has 128 steps.
 
@@ -50,6 +51,7 @@ def draw_sequences(random, batch, many):
 
 def decoded(p, sequences, rounding):
     """tensor -> logits (N, vocabulary) of the prompts and of each step, without a cache. p: name -> array; sequences: of draw_batch."""
+    p = {name: rounding.parameter(value) for name, value in p.items()}
     found = collections.OrderedDict()
     for number, x in enumerate(sequences, 1):
         logits = NETWORK.logits(p, x, rounding)[:, PARITY_PROMPT - 1 :]

@@ -48,7 +48,7 @@ def _streams(cell: MeasuredCell, operation: str, direction: str, rate: Rate) -> 
 
 def _floors(cell: MeasuredCell, streams: Mapping[_Place, float]) -> dict[str, float]:
     """The seconds in which the bytes of a step are read."""
-    due = least_bytes(cell.key.workload, cell.items_per_step or 0.0)
+    due = least_bytes(cell.key.workload, cell.items_per_step or 0.0, cell.key.precision)
     if due is None or cell.step is None or not cell.items_per_step:
         return {}
     known = datasheet(cell.key.device_model, cell.key.precision) if cell.key.device_kind == "cuda" else None

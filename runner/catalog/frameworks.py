@@ -55,8 +55,8 @@ class Framework(BaseModel):
     entrypoint: tuple[str, str] | None = None
     # how it trains on several devices: a process each, those of MPI, or one process that sees all; None: it uses one
     parallel: Literal["processes", "mpi", "one-process"] | None = None
-    # the mixed precisions in which it trains -> the exceptions: "cpu", "cuda" or a workload -> the reason
-    amp: dict[Literal["amp-fp16", "amp-bf16"], dict[str, str]] = Field(default_factory=dict)
+    # the mixed precisions in which it trains, and half types of whole networks -> exceptions: "cpu", "cuda" or a workload -> the reason
+    half: dict[Literal["amp-fp16", "amp-bf16", "fp16", "bf16"], dict[str, str]] = Field(default_factory=dict)
     no_tf32: str | None = None  # why it cannot be told to compute in tf32
     untested: str | None = None  # why it never ran
     caveats: tuple[Caveat, ...] = ()

@@ -26,8 +26,9 @@ _LONGEST = 300
 
 # A CPU has no unit for it.
 _NOT_ON_A_CPU = "tf32"
-# The reference of a training cell's losses and of its first steps, and what bench.same_bits, a load and a profile run; no check reads them.
-_NOT_READ = (".learning.txt", ".first-steps.npz", "/_bits.py", "/ceilings.py", "/profile.py")
+# The reference of a training cell's losses and of its first steps, and what bench.same_bits, a load and a profile run: no check reads them.
+# framework.json says what is offered, and nothing of how it is computed.
+_NOT_READ = (".learning.txt", ".first-steps.npz", "/_bits.py", "/ceilings.py", "/profile.py", "/framework.json")
 
 # How the names of the driver's libraries begin.
 _OF_THE_DRIVER = ("libcuda.so", "libnvidia-")
@@ -125,7 +126,7 @@ def offered(
         if precision != _NOT_ON_A_CPU
         and precision not in image.not_on_cpu
         and rules.MIXED.get(precision, precision) in image.precisions
-        and rules.mixed_precision_reason(framework.name, framework.amp, workload.name, precision, "cpu", 1) is None
+        and rules.half_reason(framework.name, framework.half, workload.name, precision, "cpu", 1) is None
     ]
 
 

@@ -134,7 +134,7 @@ def _reason(
         or rules.mode_reason(framework, mode, declared["modes"], declared.get("modes_except", {}), where, 1)
         or precision_reason(precision, gpu.model if gpu else "", gpu.compute_capability if gpu else None)
         or rules.tf32_reason(framework, declared.get("no_tf32"), precision)
-        or rules.mixed_precision_reason(framework, declared.get("amp", {}), workload, precision, kind, 1)
+        or rules.half_reason(framework, declared.get("half", {}), workload, precision, kind, 1)
     )
     return reason
 

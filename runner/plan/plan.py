@@ -77,9 +77,7 @@ def plan(
             or _mode_reason(framework, mode, image, (target.kind, precision, workload.name), target.count)
             or _precision_reason(precision, workload, image, target.gpu)
             or rules.tf32_reason(framework.name, framework.no_tf32, precision)
-            or rules.mixed_precision_reason(
-                framework.name, framework.amp, workload.name, precision, target.kind, target.count
-            )
+            or rules.half_reason(framework.name, framework.half, workload.name, precision, target.kind, target.count)
             or _device_reason(workload, target)
             or _several_reason(framework, workload, target.count, sharing, request)
         )

@@ -100,18 +100,18 @@ CASES = [
 
 OF_CASES = {(case.values[1], case.values[3]) for case in CASES}
 
-# mixed precision: (image, framework, precision, workload)
+# mixed precision and half types: (image, framework, precision, workload)
 ALWAYS_MIXED = {
     ("torch", "amp-fp16", "cnn-mnist"),
     ("keras_torch", "amp-fp16", "cnn-mnist"),
     ("jax", "amp-fp16", "mlp-mnist"),
 }
-ALWAYS_MIXED |= {("tensorflow", "amp-fp16", "mlp-mnist")}
+ALWAYS_MIXED |= {("tensorflow", "amp-fp16", "mlp-mnist"), ("torch", "bf16", "gpt2-decode")}
 MIXED = [
     pytest.param(image, framework, precision, workload, id=f"{image}-{framework}-{precision}-{workload}")
     for image, framework, mode, workload in (case.values for case in CASES)
     if mode == "default"
-    for precision, unable in FRAMEWORKS[str(framework)].amp.items()
+    for precision, unable in FRAMEWORKS[str(framework)].half.items()
     if precision in WORKLOADS[str(workload)].precisions
     and precision.removeprefix("amp-") in CATALOG[str(image)].precisions
     and not {"cpu", workload} & set(unable)

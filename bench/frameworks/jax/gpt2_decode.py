@@ -2,7 +2,8 @@
 
 Idiomatic here: the cache is an argument and a result, which XLA updates in place where it is donated (on a GPU). A step writes keys and
 values by dynamic_update_slice and sees the whole cache under a mask, so that every position has the same shapes and one compilation. Only
-the last position of a prompt goes through the head. The position stays on the device.
+the last position of a prompt goes through the head. The position stays on the device. At fp16 and bf16 parameters and cache are that
+type's.
 """
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from bench import contract
+from bench import contract, mixed
 from bench.errors import Unsupported
 from bench.frameworks.jax import _gpt
 from bench.frameworks.jax._flax import get_value
@@ -37,7 +38,7 @@ def attend(block, x, cache, place):
 def logits_of(network, x, cache, place):
     """(logits (N, vocabulary) after the tokens x (N, T) from `place` on, the cache of each block with their keys and values)."""
     places = place + jnp.arange(x.shape[1])
-    h = network.wte(x) + get_value(network.wpe.embedding)[places]
+    h = get_value(network.wte.embedding)[x] + get_value(network.wpe.embedding)[places]
     new = []
     for layer, own in enumerate(cache):
         block = getattr(network, "h%d" % layer)
@@ -54,6 +55,7 @@ class Decoding(contract.Decoding):
             raise Unsupported("JAX %s has no dot_product_attention; JAX 0.4.31 is the first" % jax.__version__)
         sizes = 50304, 1024, LAYERS, HEADS, WIDTH
         self.structure, self.parameters = undrawn(lambda: _gpt.Network(*sizes, dtype=None, rngs=nnx.Rngs(setup.seed)))
+        self.kind = jnp.dtype(mixed.whole(setup.precision) or "float32")
         self.cache = []
         # The position is the cell's next one, on the device. JAX keeps what it knows of a function: this one holds no parameters.
         structure = self.structure
@@ -67,12 +69,13 @@ class Decoding(contract.Decoding):
 
     def load(self, parameters):
         _gpt.fill(self.parameters, parameters, _gpt.places(LAYERS))
+        self.parameters = jax.tree.map(lambda value: value.astype(self.kind), self.parameters)
 
     def prefill(self, prompts):
         shape = 2, len(prompts), CAPACITY, HEADS, WIDTH // HEADS
         # The cache of an earlier sequence stays: a step sees no position before it has written it.
         if not self.cache or self.cache[0].shape != shape:
-            self.cache = [jnp.zeros(shape, jnp.float32) for _ in range(LAYERS)]
+            self.cache = [jnp.zeros(shape, self.kind) for _ in range(LAYERS)]
         self.place = jnp.zeros((), jnp.int32)
         return self.take(prompts)
 
@@ -84,4 +87,4 @@ class Decoding(contract.Decoding):
         return np.asarray(token)
 
     def logits(self):
-        return np.asarray(self.last)
+        return np.asarray(self.last.astype(jnp.float32))

@@ -3,13 +3,13 @@
 Idiomatic here, as in gpt-fast: the cache is allocated once and written in place, so a step has the same shapes at every position. The
 attention of a step sees the whole cache under a mask; that of a prompt takes the fused causal kernel. Only the last position of a prompt
 goes through the head. The position lies on the device: a step brings one token of each sequence there, and one back. In mode compile
-the step is compiled, in mode graph it is recorded; a prompt runs eagerly in both.
+the step is compiled, in mode graph it is recorded; a prompt runs eagerly in both. At fp16 and bf16 parameters and cache are that type's.
 """
 
 import torch
 import torch.nn.functional as F
 
-from bench import contract
+from bench import contract, mixed
 from bench.errors import Unsupported
 from bench.frameworks.torch import _gpt
 from bench.frameworks.torch._steps import steps_of
@@ -48,7 +48,9 @@ class Decoding(contract.Decoding):
         if not hasattr(F, "scaled_dot_product_attention"):
             raise Unsupported("PyTorch %s has no fused attention; PyTorch 2.0 is the first" % torch.__version__)
         self.device = torch_device(setup)
-        self.network = _gpt.Network(50304, 1024, LAYERS, HEADS, WIDTH).eval().to(self.device)
+        half = mixed.whole(setup.precision)
+        self.kind = getattr(torch, half) if half else torch.float32
+        self.network = _gpt.Network(50304, 1024, LAYERS, HEADS, WIDTH).eval().to(self.device, self.kind)
         self.positions = torch.arange(CAPACITY, device=self.device)
         self.place = torch.zeros(1, dtype=torch.int64, device=self.device)
         self.cache = torch.empty(0, device=self.device)
@@ -65,7 +67,7 @@ class Decoding(contract.Decoding):
         many, length = prompts.shape
         shape = LAYERS, 2, many, HEADS, CAPACITY, WIDTH // HEADS
         if self.cache.shape != shape:
-            self.cache = torch.zeros(shape, device=self.device)
+            self.cache = torch.zeros(shape, dtype=self.kind, device=self.device)
         # The cache of an earlier sequence stays: a step sees no position before it has written it.
         self.place.fill_(length)
         (x,) = to_device(self.device, prompts)

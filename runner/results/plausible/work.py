@@ -71,15 +71,15 @@ def model_operations(workload: str) -> float | None:
     return (6.0 if trained else 2.0) * MULTIPLY_ADDS[name] if name in MULTIPLY_ADDS else None
 
 
-def least_bytes(workload: str, batch: float) -> float | None:
-    """The bytes that a step of `batch` items reads at least; None where nobody counted them.
+def least_bytes(workload: str, batch: float, precision: str) -> float | None:
+    """The bytes that a step of `batch` items reads at least; None where nobody counted them. Half types are half as many.
 
     A cache that holds them all reads them faster than memory.
     """
     if workload not in rules.workload_names() or (name := _network(workload)[0]) not in BYTES_READ:
         return None
     parameters, of_an_item = BYTES_READ[name]
-    return parameters + batch * of_an_item
+    return (parameters + batch * of_an_item) / (2.0 if precision in ("fp16", "bf16") else 1.0)
 
 
 def _network(workload: str) -> tuple[str, bool]:

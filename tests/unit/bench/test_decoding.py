@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bench import bounds, canonical, contract, decoding, parity, rules
+from bench.errors import Unsupported
 from bench.transformer import EPSILON, Transformer
 from bench.workloads import gpt2_decode
 from runner.results import parity as of_host
@@ -210,6 +211,35 @@ def test_the_logits_of_every_cached_step_are_those_without_a_cache(adapter: type
         assert not any(tensor.startswith("sequence 1") for tensor in failed), "nothing came before it"
 
 
+def in_float16(value: Any) -> Any:
+    return np.asarray(value).astype(np.float16).astype(np.float64)
+
+
+class InHalf(Cached):
+    """Parameters, the sums of the blocks and the cache are float16's."""
+
+    def load(self, parameters: Any) -> None:
+        super().load({name: in_float16(value) for name, value in parameters.items()})
+
+    def block(self, h: Any, name: str, cache: Any) -> Any:
+        out = in_float16(super().block(in_float16(h), name, cache))
+        cache[:] = in_float16(cache)
+        return out
+
+
+class InHalfWithoutPositions(InHalf, PositionsNotAdvanced):
+    pass
+
+
+@pytest.mark.usefixtures("stored")
+def test_a_half_type_has_bounds_of_its_own_and_nothing_passes_for_it_that_is_float32s() -> None:
+    assert all(result.passed for result in parity.check(NAME, InHalf(), "fp16"))
+    assert not all(result.passed for result in parity.check(NAME, InHalf(), "fp32"))
+    assert not all(result.passed for result in parity.check(NAME, InHalfWithoutPositions(), "fp16"))
+    with pytest.raises(Unsupported, match="nothing was computed in bf16"):
+        parity.check(NAME, Cached(), "bf16")
+
+
 def cell(preset: dict[str, Any], emitter: Any, batch: int = 5) -> decoding.DecodingCell:
     options = SimpleNamespace(
         workload=NAME, preset="quick", data=None, seed=1, device="cpu", precision="fp32", devices=1
@@ -311,5 +341,6 @@ def test_the_arithmetic_and_the_bytes_of_a_token() -> None:
     before = np.arange(128, 256)
     assert BYTES_READ[NAME] == (4 * size, 4 * 2 * 12 * 768 * before.mean())
     assert size < MULTIPLY_ADDS[NAME] < size + 2 * 12 * 768 * (before + 1).mean()
-    assert least_bytes("gpt2-decode-16", 16) == 4 * size + 16 * BYTES_READ[NAME][1]
-    assert least_bytes("gpt2-124m", 16) is None
+    assert least_bytes("gpt2-decode-16", 16, "fp32") == 4 * size + 16 * BYTES_READ[NAME][1]
+    assert least_bytes("gpt2-decode-16", 16, "bf16") == 2 * size + 8 * BYTES_READ[NAME][1]
+    assert least_bytes("gpt2-124m", 16, "fp32") is None

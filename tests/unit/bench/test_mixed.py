@@ -49,6 +49,16 @@ def test_what_is_stored_is_a_neighbour_and_right_on_average(kind: arithmetic.Hal
     assert not rounding.product(np.zeros((3, 100)), np.ones((100, 1))).any()
 
 
+def test_a_network_of_a_half_type_holds_its_parameters_and_the_sums_of_its_blocks_in_it() -> None:
+    whole = arithmetic.Half(np.random.RandomState(0), arithmetic.FLOAT16)
+    assert np.array_equal(whole.parameter(VALUES), VALUES.astype(np.float16))
+    carried = whole.carried(VALUES)
+    assert np.array_equal(carried, carried.astype(np.float16))
+    mixed = arithmetic.Mixed(np.random.RandomState(0), arithmetic.FLOAT16, 1.0)
+    assert np.array_equal(mixed.parameter(VALUES), VALUES)
+    assert not np.array_equal(mixed.carried(VALUES), mixed.carried(VALUES).astype(np.float16))
+
+
 def test_a_gradient_beyond_float16_is_an_error_of_the_derivation_and_no_infinity() -> None:
     with pytest.raises(OverflowError, match="take a smaller loss scale"):
         arithmetic.Mixed(np.random.RandomState(0), arithmetic.FLOAT16, 1.0).operand(np.array([7e4]))
@@ -182,15 +192,15 @@ def test_a_precision_that_a_framework_or_a_workload_has_not_is_refused_before_an
     with pytest.raises(Unsupported, match="amp-bf16 is measured on one device"):
         check_precision("torch", "cnn-cifar10", "amp-bf16", "cpu", 2)
     amp = {"amp-fp16": {"cpu": "it has no kernels"}}
-    assert rules.mixed_precision_reason("other", amp, "cnn-cifar10", "amp-fp16", "cuda", 1) is None
-    reason = rules.mixed_precision_reason("other", amp, "cnn-cifar10", "amp-fp16", "cpu", 1)
+    assert rules.half_reason("other", amp, "cnn-cifar10", "amp-fp16", "cuda", 1) is None
+    reason = rules.half_reason("other", amp, "cnn-cifar10", "amp-fp16", "cpu", 1)
     assert reason == "other does not compute amp-fp16 on cpu: it has no kernels"
 
 
 def test_the_planner_and_the_bench_read_the_same_of_a_framework() -> None:
     for name, found in load_frameworks().items():
-        assert found.amp == rules.framework_declaration(name).get("amp", {})
-    assert {name for name, found in load_frameworks().items() if found.amp} >= {
+        assert found.half == rules.framework_declaration(name).get("half", {})
+    assert {name for name, found in load_frameworks().items() if found.half} >= {
         "torch",
         "jax",
         "tensorflow",

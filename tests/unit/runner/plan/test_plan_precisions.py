@@ -38,7 +38,7 @@ def test_mixed_precision_is_planned_where_framework_image_and_device_have_its_ha
     amp: dict[str, dict[str, str]] = {"amp-bf16": {}, "amp-fp16": {"cpu": "it has no kernels"}}
 
     def of(machine: Machine, made: Image, devices: tuple[int, ...] = (1,)) -> Plan:
-        frameworks = FRAMEWORKS | {"torch": FRAMEWORKS["torch"].model_copy(update={"amp": amp})}
+        frameworks = FRAMEWORKS | {"torch": FRAMEWORKS["torch"].model_copy(update={"half": amp})}
         names = {"precisions": ("amp-fp16", "amp-bf16"), "workloads": ("cnn-cifar10",)}
         request = Request.model_validate(names | {"devices": devices})
         return plan(request, [made], WORKLOADS, frameworks, machine, lambda _: None)
