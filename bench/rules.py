@@ -39,7 +39,7 @@ _PICTURES = ("cnn-cifar10", "cnn-mnist", "densenet121-", "resnet50-")
 MIXED = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 
 # Precisions whose bounds are so wide that mistakes hide in them, such as a wrong epsilon.
-_WIDE = frozenset(MIXED) | {"fp16", "bf16"}
+WIDE = frozenset(MIXED) | {"fp16", "bf16"}
 
 # Libraries read these when they are loaded.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -346,7 +346,7 @@ def network_of(workload):
 
 def rests_on_fp32(workload, precision):
     """True if a figure at this precision counts only where the same adapter passed parity at fp32 too. Operations have narrow bounds."""
-    return precision in _WIDE and workload_declaration(workload)["task"] != "operators"
+    return precision in WIDE and workload_declaration(workload)["task"] != "operators"
 
 
 def batch_of_all(batch, devices, scaling):

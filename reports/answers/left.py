@@ -93,6 +93,8 @@ def alone(cells: Iterable[MeasuredCell], repeats: int | None = None) -> str:
     """The command that measures these cells and nothing else in a new run, each so often."""
     cells = list(cells)
     precisions = {cell.key.precision for cell in cells}
+    # Their rank rests on it.
+    precisions |= {"fp32"} if any(cell.at_fp32 is not None for cell in cells) else set()
     options = {
         "--images": {cell.image for cell in cells},
         "--frameworks": {cell.framework for cell in cells},

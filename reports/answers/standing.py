@@ -238,9 +238,13 @@ def _open(entry: Ranked, first: str) -> str:
     """How far a cell of which the order is open may be away, and why it is open where the figures alone do not say."""
     why = f": {entry.open_by}" if entry.open_by else ""
     ratio = entry.ratio
-    coarse = ratio.low == ratio.high
-    reach = f": it takes {between_ratios(ratio)} times as long" if ratio.high is not None and not why else ""
-    reach = ": the clock is too coarse" if coarse else reach
+    reach = ""
+    if ratio.low == ratio.high:
+        reach = ": the clock is too coarse"
+    elif ratio.low is not None and ratio.high is not None and not why:
+        between = between_ratios(ratio)
+        # Of an interval that is too wide these are words.
+        reach = f" ({between})" if too_wide(ratio.low, ratio.high) else f": it takes {between} times as long"
     return f"Whether {entry.cell.label} is slower than {first} is open{why or reach}."
 
 

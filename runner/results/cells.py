@@ -5,6 +5,7 @@ The report and `runner verify` both begin with these cells.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shlex
@@ -270,26 +271,41 @@ def stored_cells(
 
 def _rested(cells: Sequence[StoredCell]) -> list[StoredCell]:
     """The cells, those of mixed precision with the cell at fp32 that their proof rests on: of the same adapter, image and device."""
+    # A name in a results file may be any text; only those of workloads name a file.
+    known = {cell.key.workload for cell in cells} & set(rules.workload_names())
+    networks = {cell.key.workload: "" for cell in cells} | {name: _network(name) for name in known}
+    codes = [tuple(_codes(cell, networks[cell.key.workload])) for cell in cells]
     passed: dict[tuple[object, ...], str] = {}
-    for cell in cells:
+    for cell, own in zip(cells, codes, strict=True):
         if cell.key.precision == "fp32" and cell.parity_passed is True:
-            for code in _codes(cell):
+            for code in own:
                 passed.setdefault(code, f"{cell.cell_id} of run {cell.run_id}")
     return [
-        replace(cell, at_fp32=next((passed[code] for code in _codes(cell) if code in passed), ""))
-        if cell.key.workload in rules.workload_names() and rules.rests_on_fp32(cell.key.workload, cell.key.precision)
+        replace(cell, at_fp32=next((passed[code] for code in own if code in passed), ""))
+        if cell.key.precision in rules.WIDE and networks[cell.key.workload]
         else cell
-        for cell in cells
+        for cell, own in zip(cells, codes, strict=True)
     ]
 
 
-def _codes(cell: StoredCell) -> Iterator[tuple[object, ...]]:
+def _network(workload: str) -> str:
+    """The workload whose network this one has; empty for operations, and for one that this checkout does not declare.
+
+    Whoever shows the workload says what is wrong with a file that cannot be read.
+    """
+    with contextlib.suppress(ValueError, OSError, KeyError):
+        if rules.workload_declaration(workload)["task"] != "operators":
+            return str(rules.network_of(workload))
+    return ""
+
+
+def _codes(cell: StoredCell, network: str) -> Iterator[tuple[object, ...]]:
     """An adapter in an image on a device: by the digest of its code, and by its network and all sources, as workloads may share one."""
     place = cell.framework, cell.key.device_kind, cell.key.device_model, cell.row.get("image_digest")
     if code := cell.row.get("code_sha256"):
         yield (*place, code)
-    if (sources := cell.row.get("bench_sha256")) and cell.key.workload in rules.workload_names():
-        yield (*place, sources, rules.network_of(cell.key.workload))
+    if (sources := cell.row.get("bench_sha256")) and network:
+        yield (*place, sources, network)
 
 
 def machine_of(row: Row, manifest: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from runner.results.vendors.known_issues import known_issues
 from runner.run import budget, progress
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job, Span
-from runner.run.prospect import REPEATS, Prospect, left_out, of_images
+from runner.run.prospect import REPEATS, Prospect, lacks_fp32, left_out, of_images
 from runner.terminal import columns, folded, print_table
 from runner.text import length, plural, visible
 
@@ -332,22 +332,6 @@ def _listed(names: Sequence[str]) -> str:
     """The names; of many the first few, and how many more there are."""
     more = len(names) - _NAMED
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:_NAMED])} and {more} more"
-
-
-def lacks_fp32(cells: Iterable[Cell]) -> list[str]:
-    """A line for each precision that is planned without the cells at fp32 that its rank takes."""
-    alone, proved = Counter[str](), set()
-    # fp32 first.
-    for cell in sorted(cells, key=lambda cell: cell.precision != "fp32"):
-        adapter = cell.image, cell.framework, cell.device_model, rules.network_of(cell.workload)
-        if cell.precision == "fp32":
-            proved.add(adapter)
-        alone[cell.precision] += rules.rests_on_fp32(cell.workload, cell.precision) and adapter not in proved
-    return [
-        f"{plural(count, 'cell')} at {precision} will not be ranked without parity at fp32: say --precision fp32,{precision}"
-        for precision, count in alone.items()
-        if count
-    ]
 
 
 def likely_precisions(skips: Iterable[Skip]) -> list[str]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bench import rules
 from runner.catalog.images import Image
 from runner.engines.base import Engine
 from runner.machine import lease
 from runner.machine.devices import Machine
 from runner.plan.breadth import tiers
 from runner.plan.durations import Durations
-from runner.plan.plan import Plan
+from runner.plan.plan import Cell, Plan
 from runner.plan.request import BEST
 from runner.results import store
 from runner.results.rank.time_to_loss import FEWEST_SEEDS
@@ -201,3 +202,19 @@ def _command(prospect: Prospect, agenda: Agenda, images: Sequence[str]) -> str:
         f"runner matrix --engine {prospect.engine.name} {names} --frameworks {frameworks} --workloads {cells[0].workload} "
         "--modes default --repeats 1"
     )
+
+
+def lacks_fp32(cells: Iterable[Cell]) -> list[str]:
+    """A line for each precision that is planned without the cells at fp32 that its rank takes."""
+    alone, proved = Counter[str](), set()
+    # fp32 first.
+    for cell in sorted(cells, key=lambda cell: cell.precision != "fp32"):
+        adapter = cell.image, cell.framework, cell.device_model, rules.network_of(cell.workload)
+        if cell.precision == "fp32":
+            proved.add(adapter)
+        alone[cell.precision] += rules.rests_on_fp32(cell.workload, cell.precision) and adapter not in proved
+    return [
+        f"{plural(count, 'cell')} at {precision} will not be ranked without parity at fp32: say --precision fp32,{precision}"
+        for precision, count in alone.items()
+        if count
+    ]

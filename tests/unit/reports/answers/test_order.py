@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from reports.answers.left import alone
-from reports.answers.standing import Standing, Turn, by_how_much, in_words, standing, turns
+from reports.answers.standing import Standing, Turn, by_how_much, detail, in_words, standing, turns
 from reports.data.groups import workloads
-from reports.data.model import Group, MeasuredCell
+from reports.data.model import Group, MeasuredCell, Ranked
 from reports.wording import bound
+from runner.results.statistics import Estimate
 from tests.fixtures import measured, regimes
 from tests.fixtures.regimes import Regime
 
@@ -171,3 +172,14 @@ def test_the_command_that_measures_some_cells_again_names_their_modes_precisions
     assert "--modes default,graph" in command
     assert "--precision amp-bf16,fp32" in command
     assert "--devices 1,2 --scaling strong" in command
+    assert "--precision amp-bf16,fp32" in alone([replace(mixed, at_fp32="another cell")]), "its rank rests on both"
+
+
+def test_an_order_that_two_repeats_leave_open_is_said_in_words_where_the_interval_is_no_figure() -> None:
+    torch, jax = cells("gru-imdb", {"torch": 1.0, "jax": 1.1})
+    first = Ranked(torch, Estimate(1.0, 1.0, 1.0, 0, 2, "itself"))
+    wide = Ranked(jax, Estimate(1.1, 0.3, 4.0, 10, 2, ""), 0.9, "open")
+    said = f"Whether {jax.label} is slower than {torch.label} is open"
+    assert detail(Standing(first, (), (wide,), (), (), (), ())) == f"{said} (two repeats: too few to tell)."
+    narrow = replace(wide, ratio=Estimate(1.1, 0.9, 1.3, 10, 2, ""))
+    assert detail(Standing(first, (), (narrow,), (), (), (), ())) == f"{said}: it takes 0.900 to 1.30 times as long."

@@ -353,7 +353,7 @@ def test_a_network_token_by_token_shows_its_times_beside_the_floor_of_its_memory
     stored.write_repeat(reached_run, entry["id"], 1, rows)
     found = tables.load([reached_run])
     cell = next(cell for cell in found.cells if cell.key.workload == "gpt2-decode-16")
-    due = least_bytes("gpt2-decode-16", cell.items_per_step or 0)
+    due = least_bytes("gpt2-decode-16", cell.items_per_step or 0, "fp32")
     assert due
     times = {costs.FIRST_TOKEN: 0.3, costs.BETWEEN: 0.04, costs.BETWEEN_99: 0.07, costs.FLOOR_MEASURED: due / 20e9}
     shown = {cost.name: cell.costs[cost.name] for cost in costs.OF_TOKENS if cost.name in cell.costs}

@@ -14,7 +14,7 @@ from runner.plan.plan import Plan, Skip
 from runner.run import outlook
 from runner.run.dispatch import Job
 from runner.run.options import Options
-from runner.run.prospect import Prospect
+from runner.run.prospect import Prospect, lacks_fp32
 from runner.text import plural
 from tests.fixtures.plans import CPU, make_cell
 
@@ -52,7 +52,7 @@ def test_a_precision_that_workloads_lack_is_answered_with_the_mixed_one() -> Non
 
 def test_a_plan_of_mixed_precision_alone_says_that_its_rank_takes_fp32() -> None:
     def lines(*precisions: str, **other: Any) -> list[str]:
-        return outlook.lacks_fp32([make_cell(precision=precision, **other) for precision in precisions])
+        return lacks_fp32([make_cell(precision=precision, **other) for precision in precisions])
 
     (line,) = lines("amp-bf16", "tf32")
     assert line == "1 cell at amp-bf16 will not be ranked without parity at fp32: say --precision fp32,amp-bf16"
