@@ -1,9 +1,11 @@
 """GPT-2 token by token in ONNX operators, by an ordinary InferenceSession of ONNX Runtime: one graph for a prompt and for a step.
 
-Idiomatic here, as in the graphs that onnxruntime-genai exports: the parameters are constants, and each block's keys and values are inputs
-and outputs that stay on the device (IO binding). MultiHeadAttention is ONNX Runtime's fused operator. It appends to the cache, so a step
-sees the positions before it and needs no mask. GroupQueryAttention, which writes into a cache of a fixed size, has no float32 on a GPU.
-Only the last position of a prompt goes through the head. Tokens and their positions come from the host.
+Idiomatic here, as in onnxruntime-genai, whose past and present share a buffer: the parameters are constants. Each block's keys and values
+are an input and an output of a fixed size in one memory on the device (IO binding), and ScatterND writes into it in place. A step sees the
+whole cache under a mask. Only the last position of a prompt goes through the head. Tokens and their positions come from the host.
+
+The attention is written out: no fused operator has float32 and such a cache on CPUs and GPUs alike. GroupQueryAttention has no float32 on a
+GPU, Attention shares none on a CPU. MultiHeadAttention copies the cache to append to it, and some versions refuse its causal mask on a GPU.
 """
 
 import numpy as np
@@ -13,16 +15,18 @@ from bench import contract, stacked
 from bench.frameworks.onnxruntime_training._graph import Graph
 from bench.frameworks.onnxruntime_training.framework import place, session, where
 from bench.transformer import EPSILON
-from bench.workloads.gpt2_decode import NETWORK, VOCABULARY
+from bench.workloads.gpt2_decode import GENERATED, NETWORK, PROMPT, VOCABULARY
 
+CAPACITY = PROMPT + GENERATED
 LAYERS, HEADS, WIDTH = NETWORK.layers, NETWORK.heads, NETWORK.width
+SIZE = WIDTH // HEADS
 OWN = "com.microsoft"
 
 
 class Decoder(Graph):
     """The graph from "tokens" (N, T), at the positions "places" (T,), to "token" (N,) and "logits" (N, vocabulary), for any N and T.
 
-    cache: past -> present, the names of the keys and values of each block before and after it, (N, heads, positions, size).
+    cache: past -> present, the names of the keys and values of each block before and after it, (capacity, N, heads, size).
     """
 
     def __init__(self, parameters):
@@ -36,9 +40,12 @@ class Decoder(Graph):
         add = self.add
         wte, wpe = self.parameter(["wte"]), self.parameter(["wpe"])
         h = add("Add", add("Gather", wte, tokens), add("Gather", wpe, places))
+        rows = add("Unsqueeze", places, self.constant(np.array([1])))
+        seen = add("LessOrEqual", self.constant(np.arange(CAPACITY)), rows)
+        mask = add("Where", seen, self.constant(np.float32(0)), self.constant(np.float32(-np.inf)))
         for layer in range(LAYERS):
             name = "h%d." % layer
-            h = add("Add", h, self.attend(self.norm(h, name + "ln1"), name))
+            h = add("Add", h, self.attend(self.norm(h, name + "ln1"), name, rows, mask))
             # FastGelu is the one by tanh, and takes the bias of the layer before it.
             curve = add("FastGelu", *self.product(self.norm(h, name + "ln2"), [name + "fc"]), domain=OWN)
             h = add("Add", h, self.dense(curve, [name + "out"]))
@@ -47,17 +54,27 @@ class Decoder(Graph):
         logits = add("Gemm", last, wte, transB=1, name="logits")
         add("ArgMax", logits, axis=1, keepdims=0, name="token")
 
-    def attend(self, x, name):
-        q, k, v = self.add("Split", self.dense(x, [name + part for part in "qkv"]), axis=2, outputs=3)
-        size = WIDTH // HEADS
-        past = [self.input(name + part, ("N", HEADS, "P", size)) for part in ("keys", "values")]
-        # No bias and no masks.
-        inputs = [q, k, v, "", "", ""] + past
-        own = {"num_heads": HEADS, "unidirectional": 1, "domain": OWN}
-        y, keys, values = self.add("MultiHeadAttention", *inputs, outputs=3, **own)
-        for old, new in zip(past, (keys, values)):
-            self.cache[old] = self.output(new, ("N", HEADS, "P + T", size))
+    def attend(self, x, name, rows, mask):
+        """rows (T, 1): where x's keys and values go in the cache; mask (T, capacity): 0 at a position that is seen, else minus infinity."""
+        add = self.add
+        heads = add(
+            "Reshape", self.dense(x, [name + part for part in "qkv"]), self.constant(np.array([0, 0, 3 * HEADS, SIZE]))
+        )
+        q, k, v = add("Split", heads, axis=2, outputs=3)
+        keys, values = self.cached(k, rows, name + "keys"), self.cached(v, rows, name + "values")
+        # The session makes one product of this, its transposed factors and the scale.
+        scores = add("MatMul", add("Transpose", q, perm=(0, 2, 1, 3)), add("Transpose", keys, perm=(1, 2, 3, 0)))
+        scores = add("Add", add("Mul", scores, self.constant(np.float32(SIZE**-0.5))), mask)
+        y = add("MatMul", add("Softmax", scores, axis=-1), add("Transpose", values, perm=(1, 2, 0, 3)))
+        y = add("Reshape", add("Transpose", y, perm=(0, 2, 1, 3)), self.constant(np.array([0, 0, WIDTH])))
         return self.dense(y, [name + "proj"])
+
+    def cached(self, part, rows, name):
+        """The cache of the keys or the values of a block, with those of x."""
+        past = self.input(name, (CAPACITY, "N", HEADS, SIZE))
+        present = self.add("ScatterND", past, rows, self.add("Transpose", part, perm=(1, 0, 2, 3)))
+        self.cache[past] = self.output(present, (CAPACITY, "N", HEADS, SIZE))
+        return present
 
     def norm(self, x, name):
         gain, bias = self.parameter([name + ".g"]), self.parameter([name + ".b"])
@@ -88,16 +105,32 @@ class Decoder(Graph):
 
 class Decoding(contract.Decoding):
     def __init__(self, setup):
-        self.session = None
+        self.session = self.binding = None
 
     def load(self, parameters):
+        # The session before goes first: two would hold their parameters at once.
+        self.session = self.binding = None
         graph = Decoder(parameters)
-        self.names = graph.cache
+        self.cache, self.many = graph.cache, 0
         self.session = session(graph.model().SerializeToString())
 
+    def bind(self, many):
+        """Bind a cache for so many sequences, and the results. Only tokens and positions change from run to run."""
+        self.binding, self.many = self.session.io_binding(), many
+        # Without a device this is the host's memory.
+        self.binding.bind_output("token")
+        self.binding.bind_output("logits", where())
+        # Kept here: on a CPU a value lies in the array's memory, which the binding does not keep alive.
+        self.values = [place(np.zeros((CAPACITY, many, HEADS, SIZE), "float32")) for _ in self.cache]
+        for (past, present), value in zip(self.cache.items(), self.values):
+            self.binding.bind_ortvalue_input(past, value)
+            # In the memory of its input, so ScatterND copies nothing.
+            self.binding.bind_ortvalue_output(present, value)
+
     def prefill(self, prompts):
-        empty = np.zeros((len(prompts), HEADS, 0, WIDTH // HEADS), "float32")
-        self.cache = {past: place(empty) for past in self.names}
+        # The cache of an earlier sequence stays: a step sees no position before it has written it.
+        if self.many != len(prompts):
+            self.bind(len(prompts))
         self.length = 0
         return self.take(prompts)
 
@@ -105,20 +138,12 @@ class Decoding(contract.Decoding):
         return self.take(tokens[:, None])
 
     def take(self, x):
-        binding = self.session.io_binding()
-        binding.bind_cpu_input("tokens", x.astype("int64"))
         begin, self.length = self.length, self.length + x.shape[1]
-        binding.bind_cpu_input("places", np.arange(begin, self.length, dtype="int64"))
-        for past, value in self.cache.items():
-            binding.bind_ortvalue_input(past, value)
-        # Without a device this is the host's memory.
-        binding.bind_output("token")
-        for name in ("logits", *self.names.values()):
-            binding.bind_output(name, where())
-        self.session.run_with_iobinding(binding)
-        token, self.last, *present = binding.get_outputs()
-        self.cache = dict(zip(self.names, present))
-        return token.numpy().astype("int32")
+        self.binding.bind_cpu_input("tokens", x.astype("int64"))
+        self.binding.bind_cpu_input("places", np.arange(begin, self.length, dtype="int64"))
+        self.session.run_with_iobinding(self.binding)
+        return self.binding.get_outputs()[0].numpy().astype("int32")
 
     def logits(self):
-        return self.last.numpy()
+        # A copy: the next run writes into the same memory.
+        return np.array(self.binding.get_outputs()[1].numpy())
