@@ -15,7 +15,7 @@ MODULES = {
         "torch_decode",
         "torch_timing",
     ),
-    "jax": ("jax_cnn", "jax_gru", "jax_mlp", "jax_llama", "jax_more"),
+    "jax": ("jax_cnn", "jax_gru", "jax_mlp", "jax_llama", "jax_decode", "jax_more"),
     "tensorflow": ("tensorflow_cnn", "tensorflow_gru", "tensorflow_mlp", "tensorflow_more"),
 }
 
