@@ -72,7 +72,7 @@ DEEPEST = {
     "resnet50-imagenet": {"torch"},
     "moe-bytes": {"torch"},
     "gpt2-124m": set(),
-    "gpt2-decode": {"torch", "onnxruntime"},
+    "gpt2-decode": {"torch", "onnxruntime", "tensorflow", "keras_jax", "keras_tensorflow", "keras_torch"},
     "gpt-bytes": {"torch", "jax"},
     "llama-bytes": {"torch", "tensorflow"},
 }

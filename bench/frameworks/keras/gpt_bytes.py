@@ -40,6 +40,8 @@ class Block(layers.Layer):
 
 class Network(keras.Model):
     def __init__(self, vocabulary, length, depth, heads, width):
+        if not hasattr(ops, "dot_product_attention"):
+            raise Unsupported("Keras %s has no dot_product_attention; Keras 3.7 is the first" % keras.__version__)
         super().__init__()
         self.wte, self.wpe = layers.Embedding(vocabulary, width), layers.Embedding(length, width)
         self.blocks = [Block(width, heads) for _ in range(depth)]
@@ -74,8 +76,6 @@ class Network(keras.Model):
 
 
 def network():
-    if not hasattr(ops, "dot_product_attention"):
-        raise Unsupported("Keras %s has no dot_product_attention; Keras 3.7 is the first" % keras.__version__)
     return Network(vocabulary=256, length=256, depth=6, heads=6, width=384)
 
 

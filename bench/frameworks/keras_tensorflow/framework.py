@@ -37,4 +37,5 @@ def settings():
 
 def settings_of(adapter):
     """The setting xla: True if XLA compiles the step of a built adapter, or its prediction."""
-    return {"xla": bool(adapter.loop.xla if hasattr(adapter, "loop") else adapter.network.jit_compile)}
+    made = getattr(adapter, "loop", None) or getattr(adapter, "decoder", None)
+    return {"xla": bool(made.xla if made else adapter.network.jit_compile)}

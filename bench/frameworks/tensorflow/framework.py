@@ -111,7 +111,8 @@ def settings():
 
 def settings_of(adapter):
     """The setting xla: True if XLA compiles the step of a built adapter, or its features. Of single operations the mode says it."""
-    measured = getattr(adapter, "train_step", None) or getattr(adapter, "features", None)
+    names = "train_step", "features", "decode"
+    measured = next((getattr(adapter, name) for name in names if hasattr(adapter, name)), None)
     return {"xla": _xla if measured is None else bool(measured._jit_compile)}
 
 
