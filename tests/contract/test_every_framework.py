@@ -128,7 +128,7 @@ def test_an_adapter_computes_what_the_specification_says(
 ) -> None:
     if (framework, mode, workload) in SLOW and not EVERYTHING:
         pytest.skip(f"{SLOW[framework, mode, workload]}; DLBENCH_CURVES=all checks it")
-    if framework not in FIRST_FRAMEWORKS and not EVERYTHING:
+    if framework not in {*FIRST_FRAMEWORKS, *DEEPEST.get(workload, ())} and not EVERYTHING:
         few = [name for name in ROSETTA if (framework, name) in OF_CASES and (framework, "default", name) not in SLOW]
         if few and (mode, workload) != ("default", few[0]):
             pytest.skip(f"of this framework {few[0]} is checked; DLBENCH_CURVES=all checks the rest")
