@@ -39,7 +39,7 @@ _PICTURES = ("cnn-cifar10", "cnn-mnist", "densenet121-", "resnet50-")
 MIXED = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 
 # Precisions whose bounds are so wide that mistakes hide in them, such as a wrong epsilon.
-WIDE = frozenset(MIXED) | {"fp16", "bf16"}
+WIDE = frozenset(MIXED) | frozenset(MIXED.values())
 
 # Libraries read these when they are loaded.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -306,7 +306,7 @@ def half_reason(framework, half, workload, precision, device_kind, devices):
         if exception in half[precision]:
             reason = half[precision][exception]
             return "%s does not compute %s on %s: %s" % (framework, precision, exception, reason)
-    if devices > 1:
+    if devices > 1 and precision in MIXED:
         return "%s is measured on one device: loss scaling was not proved on several" % precision
     return None
 

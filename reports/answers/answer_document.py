@@ -21,6 +21,7 @@ from runner.results.statistics import ALPHA
 class StandingRecord(NamedCell):
     """A cell: seconds a step, and its ratio to the first of its group, which has no verdict. A reason: why it has no ratio.
 
+    At mixed precision `parity_at_fp32` names the cell that its rank rests on; empty of others, and where there is none.
     Of a network that computes token by token also its times, and a step's floor by the memory; of others these are null.
     """
 
@@ -28,6 +29,7 @@ class StandingRecord(NamedCell):
     cell_id: str
     status: str
     parity_passed: bool | None
+    parity_at_fp32: str
     repeats: int
     step_seconds: float | None
     step_low: float | None
@@ -210,6 +212,7 @@ def _cell(cell: MeasuredCell, entry: Ranked | None = None) -> StandingRecord:
         "cell_id": cell.cell_id,
         "status": cell.status,
         "parity_passed": cell.parity_passed,
+        "parity_at_fp32": cell.at_fp32,
         "repeats": len(cell.measured),
         "step_seconds": step.value if step else None,
         "step_low": step.low if step else None,

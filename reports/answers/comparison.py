@@ -137,7 +137,7 @@ class Comparison:
         ]
         apart = [
             (sum(cell.lost for cell in self.unpaired), "no longer measured"),
-            (sum(cell.unfit for cell in self.unpaired), "too noisy or with too few windows"),
+            (sum(cell.unfit for cell in self.unpaired), "too noisy, with too few windows, or without parity at fp32"),
         ]
         counts = listing([f"{many} {words}" for many, words in parts if many])
         compared = f"{plural(len(self.rows), 'cell')} compared" if self.rows else "no cell is compared"
@@ -176,7 +176,7 @@ def comparison(tables: Tables, a: str, b: str, by: str | None = None, margin: fl
     kind = kind_of(tables.cells, a, b, by)
     left_cells, right_cells = (cells_of(kind, tables.cells, word) for word in (a, b))
     left, right = matched(kind, left_cells, right_cells, a, b)
-    fit_left, fit_right = measured(left), measured(right)
+    fit_left, fit_right = measured(left, right), measured(right, left)
     shared = [match for match in fit_left if match in fit_right]
     pairs = [(Side(tuple(fit_left[match])), Side(tuple(fit_right[match]))) for match in shared]
     rows, shift = (

@@ -90,11 +90,11 @@ def _seconds(cells: Iterable[MeasuredCell]) -> float:
 
 
 def alone(cells: Iterable[MeasuredCell], repeats: int | None = None) -> str:
-    """The command that measures these cells and nothing else in a new run, each so often."""
+    """The command that measures these cells in a new run, each so often, with those at fp32 that their rank rests on, and nothing else."""
     cells = list(cells)
     precisions = {cell.key.precision for cell in cells}
     # Their rank rests on it.
-    precisions |= {"fp32"} if any(cell.at_fp32 is not None for cell in cells) else set()
+    precisions |= {"fp32"} if any(cell.at_fp32 or cell.unproved for cell in cells) else set()
     options = {
         "--images": {cell.image for cell in cells},
         "--frameworks": {cell.framework for cell in cells},

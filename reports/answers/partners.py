@@ -175,18 +175,22 @@ def _named_after(cells: Sequence[MeasuredCell]) -> Sequence[MeasuredCell]:
     return own or cells
 
 
-def measured(side: Mapping[Match, Sequence[MeasuredCell]]) -> Matched:
-    fit = {match: [cell for cell in cells if cell.comparable] for match, cells in side.items()}
+def measured(side: Mapping[Match, Sequence[MeasuredCell]], other: Mapping[Match, Sequence[MeasuredCell]]) -> Matched:
+    """The cells of a side whose figures may be compared with the other's. An unproved one stands beside its own framework only."""
+    fit = {}
+    for match, cells in side.items():
+        beside = {cell.framework for cell in other.get(match, ())}
+        fit[match] = [cell for cell in cells if cell.comparable and not (cell.unproved and beside - {cell.framework})]
     return {match: cells for match, cells in fit.items() if cells}
 
 
 def _unfit(cell: MeasuredCell) -> bool:
     """True if a cell ended well and passed its own parity, and is not ranked for another reason."""
-    return cell.step is not None and cell.status == "ok" and cell.parity_passed is True and bool(cell.unranked)
+    return not cell.unsound and bool(cell.unranked)
 
 
 def unpaired(left: Matched, right: Matched, a: str, b: str) -> Iterable[Unpaired]:
-    fit_left, fit_right = measured(left), measured(right)
+    fit_left, fit_right = measured(left, right), measured(right, left)
     for match, cells in left.items():
         if match in fit_left and match not in right:
             yield Unpaired(cells[0], a, f"not in {b}")

@@ -192,7 +192,7 @@ def _unfit(tables: Tables) -> tuple[str, ...]:
     """The cells that several runs measured, of which at most one run's figure may be compared."""
     runs: dict[tuple[object, ...], list[MeasuredCell]] = {}
     for cell in tables.cells:
-        if cell.comparable or (cell.step is not None and cell.unranked == cell.unfit):
+        if not cell.unsound:
             runs.setdefault(same(cell), []).append(cell)
     few = [cells for cells in runs.values() if len(cells) > 1 and sum(cell.comparable for cell in cells) < 2]
     return tuple(f"{cells[0].name}, {cells[0].key.workload}" for cells in few)

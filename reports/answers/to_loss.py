@@ -147,7 +147,7 @@ def _curve(repeat: Repeat, metric: str) -> Curve | None:
 
 def _why(cell: MeasuredCell, times: Sequence[SeedTime]) -> str:
     """Why a cell is not compared. How sure its step time is does not matter here."""
-    if cell.status != "ok" or cell.parity_passed is not True or cell.at_fp32 == "":
+    if cell.status != "ok" or cell.parity_passed is not True or cell.unproved:
         return cell.unranked
     if any(time.end == "below" for time in times):
         return "the first evaluation was below the level: state a lower one"

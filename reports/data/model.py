@@ -124,21 +124,20 @@ class MeasuredCell(StoredCell):
     @property
     def comparable(self) -> bool:
         """True if its figure may stand beside its own in other runs and on other devices: ranked, too wide as a single repeat only, or
-        without its proof at fp32.
+        `unproved`.
 
         Such a comparison widens the interval itself, and holds an adapter against itself.
         """
-        return not self._failed and not self._reason_of_noise
+        return not self.unsound and not self._reason_of_noise
 
     @property
     def unranked(self) -> str:
         """Why the cell is not ranked; empty when it is."""
-        if not self._failed and self.at_fp32 == "":
-            return f"no parity at fp32 here: measure --precision fp32,{self.key.precision}"
-        return self._failed or self.unfit
+        return self.unsound or self.unproved or self.unfit
 
     @property
-    def _failed(self) -> str:
+    def unsound(self) -> str:
+        """Why the cell has no figure: it did not end well, or did not compute the right thing as far as its own proof sees; or empty."""
         if self.status != "ok":
             return self.reason or self.status
         if self.parity_passed is not True:

@@ -199,6 +199,7 @@ def _cell(
         score=_score(repeats, str(metric.get("name") or "")),
         parity_passed=stored.parity_passed,
         at_fp32=stored.at_fp32,
+        unproved=stored.unproved,
         parity=held,
         short=short,
         total_seconds=None if short or stored.status != "ok" else _total(repeats),

@@ -315,7 +315,7 @@ def failure(cell: MeasuredCell) -> tuple[str, str]:
         return "failed", str(cell.row.get("error_kind") or "failed").replace("-", " ")[:40]
     if cell.parity_passed is not True:
         return "failed", "wrong result" if cell.parity_passed is False else "not checked"
-    if cell.at_fp32 == "":
+    if cell.unproved:
         return "unranked", "no parity at fp32"
     return "unranked", "too noisy" if cell.too_noisy else "too few windows"
 

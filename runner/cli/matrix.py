@@ -22,7 +22,7 @@ from runner.results.store import RunStore, statuses
 from runner.run import begin, budget, progress
 from runner.run.options import Options
 from runner.run.outlook import print_plan
-from runner.run.prospect import Prospect, left_out, of_images
+from runner.run.prospect import Prospect, lacks_fp32, left_out, of_images
 from runner.terminal import lasting_stderr
 
 # A year. More is a mistake.
@@ -112,6 +112,8 @@ def measure(
         progress.announce(
             prospect, prospect.jobs_left(run) if resumed else None, "--dry-run" if prospect.plan.skips else ""
         )
+        for line in lacks_fp32(prospect.plan.cells):
+            note(line)
         if minutes is not None:
             _announce_limit(prospect, run, minutes)
         when = "from the first cell that ends on" if prospect.options.nodes is None else "at the end"

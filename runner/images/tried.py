@@ -27,7 +27,7 @@ _LONGEST = 300
 # A CPU has no unit for it.
 _NOT_ON_A_CPU = "tf32"
 # The reference of a training cell's losses and of its first steps, and what bench.same_bits, a load and a profile run: no check reads them.
-# framework.json says what is offered, and nothing of how it is computed.
+# framework.json says what is offered and which folders compute it; those are read themselves.
 _NOT_READ = (".learning.txt", ".first-steps.npz", "/_bits.py", "/ceilings.py", "/profile.py", "/framework.json")
 
 # How the names of the driver's libraries begin.

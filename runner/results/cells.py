@@ -5,11 +5,10 @@ The report and `runner verify` both begin with these cells.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench import rules
 from runner.results import statistics, steadiness
 from runner.results.on_disk import roles
 from runner.results.on_disk.other_work import OtherWork, of_rows
+from runner.results.rank import at_fp32
 from runner.results.rows import Place, Row, columns
 from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
@@ -152,8 +151,9 @@ class StoredCell:
     out: str = USUAL_OUT  # the folder that its run was started in, as it was given
     # Half the interval of its only repeat relative to the median, where `step` has room for more than that repeat shows.
     own_width: float | None = None
-    # Of a precision whose proof rests on that of fp32: the cell that passed it, empty where none did; None of every other precision.
-    at_fp32: str | None = None
+    # Of a precision whose proof rests on that of fp32: the cell that passed it, or why its figure is not ranked. Both are empty of others.
+    at_fp32: str = ""
+    unproved: str = ""
 
     @cached_property
     def measured(self) -> list[StoredRepeat]:
@@ -192,8 +192,8 @@ class StoredCell:
 
     @property
     def ranked(self) -> bool:
-        """True if its figure stands in the order of a report."""
-        step = self.step if self.status == "ok" and self.parity_passed is True and self.at_fp32 != "" else None
+        """True if its figure is good enough for the order of a report, which also asks whether it is `unproved`."""
+        step = self.step if self.status == "ok" and self.parity_passed is True else None
         return step is not None and step.windows >= statistics.fewest_windows() and not self.too_noisy
 
     @property
@@ -265,47 +265,8 @@ def stored_cells(
         for cell_id in ids:
             rows = sorted(ran.get((manifest["run_id"], cell_id), []), key=lambda row: int(row["repeat"]))
             result.append((_cell(manifest, cell_id, plan.get(cell_id), rows, samples), rows))
-    rested = _rested([cell for cell, _ in result])
+    rested = at_fp32.rested([cell for cell, _ in result])
     return [(cell, rows) for cell, (_, rows) in zip(rested, result, strict=True)]
-
-
-def _rested(cells: Sequence[StoredCell]) -> list[StoredCell]:
-    """The cells, those of mixed precision with the cell at fp32 that their proof rests on: of the same adapter, image and device."""
-    # A name in a results file may be any text; only those of workloads name a file.
-    known = {cell.key.workload for cell in cells} & set(rules.workload_names())
-    networks = {cell.key.workload: "" for cell in cells} | {name: _network(name) for name in known}
-    codes = [tuple(_codes(cell, networks[cell.key.workload])) for cell in cells]
-    passed: dict[tuple[object, ...], str] = {}
-    for cell, own in zip(cells, codes, strict=True):
-        if cell.key.precision == "fp32" and cell.parity_passed is True:
-            for code in own:
-                passed.setdefault(code, f"{cell.cell_id} of run {cell.run_id}")
-    return [
-        replace(cell, at_fp32=next((passed[code] for code in own if code in passed), ""))
-        if cell.key.precision in rules.WIDE and networks[cell.key.workload]
-        else cell
-        for cell, own in zip(cells, codes, strict=True)
-    ]
-
-
-def _network(workload: str) -> str:
-    """The workload whose network this one has; empty for operations, and for one that this checkout does not declare.
-
-    Whoever shows the workload says what is wrong with a file that cannot be read.
-    """
-    with contextlib.suppress(ValueError, OSError, KeyError):
-        if rules.workload_declaration(workload)["task"] != "operators":
-            return str(rules.network_of(workload))
-    return ""
-
-
-def _codes(cell: StoredCell, network: str) -> Iterator[tuple[object, ...]]:
-    """An adapter in an image on a device: by the digest of its code, and by its network and all sources, as workloads may share one."""
-    place = cell.framework, cell.key.device_kind, cell.key.device_model, cell.row.get("image_digest")
-    if code := cell.row.get("code_sha256"):
-        yield (*place, code)
-    if (sources := cell.row.get("bench_sha256")) and network:
-        yield (*place, sources, network)
 
 
 def machine_of(row: Row, manifest: Mapping[str, Any]) -> Mapping[str, Any]:

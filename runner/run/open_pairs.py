@@ -60,8 +60,8 @@ class OpenPairs:
         )
 
     def _columns(self) -> Mapping[str, Sequence[Logs[Cell]]]:
-        """For each kind of device the cells that are compared with one another, with their repeats. A cell that would not be ranked is
-        left out."""
+        """For each kind of device the cells that are compared with one another, with their repeats. A cell whose own
+        figure would not be ranked is left out; its proof at fp32 may be in another run."""
         if (admitted := len(self._run.admitted)) != self._admitted:
             self._admitted, self._made = admitted, self._read()
         return self._made

@@ -174,7 +174,7 @@ def _document(prospect: Prospect, jobs: Sequence[Job], minutes: float | None, he
         "why_engine": prospect.why_engine,
         "cells": [_planned(cell, prospect) for cell in prospect.plan.cells],
         "refused_gpus": tuple(prospect.machine.refused),
-        "remarks": (*prospect.machine.notes, *issues(prospect)),
+        "remarks": (*prospect.machine.notes, *issues(prospect), *lacks_fp32(prospect.plan.cells)),
         "data_sets": data_sets(prospect),
         "skipped": tuple(prospect.plan.skips),
         "repeats": prospect.repeats,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from runner.paths import own_command
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job
-from runner.run.prospect import Prospect, lacks_fp32
+from runner.run.prospect import Prospect
 from runner.run.schedule import Observer, Outcome
 from runner.text import length, number, plural, visible
 
@@ -46,8 +46,6 @@ def announce(prospect: Prospect, left: Sequence[Job] | None = None, why_skipped:
         say(f"not used: {refused.reason}")
     for note in prospect.machine.notes:
         say(note)
-    for line in lacks_fp32(prospect.plan.cells):
-        say(line)
     say(prospect.why_engine)
     say(
         f"{plural(len(prospect.plan.cells), 'cell')} x {plural(prospect.repeats, 'repeat')}, "

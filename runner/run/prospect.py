@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -204,17 +204,19 @@ def _command(prospect: Prospect, agenda: Agenda, images: Sequence[str]) -> str:
     )
 
 
-def lacks_fp32(cells: Iterable[Cell]) -> list[str]:
-    """A line for each precision that is planned without the cells at fp32 that its rank takes."""
-    alone, proved = Counter[str](), set()
-    # fp32 first.
-    for cell in sorted(cells, key=lambda cell: cell.precision != "fp32"):
-        adapter = cell.image, cell.framework, cell.device_model, rules.network_of(cell.workload)
-        if cell.precision == "fp32":
-            proved.add(adapter)
-        alone[cell.precision] += rules.rests_on_fp32(cell.workload, cell.precision) and adapter not in proved
+def lacks_fp32(cells: Collection[Cell]) -> list[str]:
+    """A line for each precision that is planned without the cells at fp32 that its rank rests on."""
+    networks = {name: rules.network_of(name) for name in {cell.workload for cell in cells}}
+    wide = {pair for pair in {(cell.workload, cell.precision) for cell in cells} if rules.rests_on_fp32(*pair)}
+
+    def adapter(cell: Cell) -> tuple[str, ...]:
+        return cell.image, cell.framework, cell.device_model, networks[cell.workload]
+
+    proved = {adapter(cell) for cell in cells if cell.precision == "fp32"}
+    alone = Counter(
+        cell.precision for cell in cells if (cell.workload, cell.precision) in wide and adapter(cell) not in proved
+    )
     return [
         f"{plural(count, 'cell')} at {precision} will not be ranked without parity at fp32: say --precision fp32,{precision}"
         for precision, count in alone.items()
-        if count
     ]

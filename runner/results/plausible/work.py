@@ -79,7 +79,7 @@ def least_bytes(workload: str, batch: float, precision: str) -> float | None:
     if workload not in rules.workload_names() or (name := _network(workload)[0]) not in BYTES_READ:
         return None
     parameters, of_an_item = BYTES_READ[name]
-    return (parameters + batch * of_an_item) / (2.0 if precision in ("fp16", "bf16") else 1.0)
+    return (parameters + batch * of_an_item) / (2.0 if precision in rules.MIXED.values() else 1.0)
 
 
 def _network(workload: str) -> tuple[str, bool]:

@@ -95,6 +95,21 @@ def test_what_other_runs_show_makes_two_of_them_the_same_or_faster_and_their_abs
     assert "d4/run.json" in ask(tmp_path / "four", "d4", "d5").stderr
 
 
+def test_mixed_precision_without_parity_at_fp32_is_compared_with_its_own_framework_only(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        folder = synthetic.make_run(tmp_path / name)
+        stored.change(folder, "cells", lambda row: {**row, "precision": "amp-bf16"})
+    of_two = ask(tmp_path, "torch", "jax", "--runs", "a")
+    assert of_two.exit_code == 2
+    assert (
+        "no cell is compared. Not compared: 2 too noisy, with too few windows, or without parity at fp32."
+        in " ".join(of_two.stdout.split())
+    )
+    of_one = ask(tmp_path, "a", "b").stdout
+    assert "parity at fp32" not in of_one
+    assert "cells compared" in of_one
+
+
 @pytest.mark.parametrize("how", ["text", "markdown"])
 def test_two_repeats_that_lie_a_decade_apart_have_no_interval_in_figures(tmp_path: Path, how: str) -> None:
     synthetic.make_run(tmp_path / "a", repeats=2)
@@ -442,7 +457,7 @@ def test_a_cell_too_noisy_to_say_anything_is_not_lost_and_ends_with_2(tmp_path: 
         synthetic.make_run(tmp_path / name, repeats=3, draw=draw, changes={"noise": 0.4} if name == noisy else {})
     result = ask(tmp_path, "a", "b", "--margin", "20")
     assert f"not compared: PyTorch 2.13.0, cnn-cifar10: in {noisy}: too noisy: ± 40" in result.stdout
-    assert "Not compared: 1 too noisy or with too few windows." in result.stdout
+    assert "Not compared: 1 too noisy, with too few windows, or without parity at fp32." in result.stdout
     assert "no longer measured" not in result.stdout
     assert result.exit_code == 2
 

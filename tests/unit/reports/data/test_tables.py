@@ -75,27 +75,61 @@ def test_mixed_precision_is_ranked_where_the_same_adapter_passed_parity_at_fp32(
     assert {one.unranked for one in well} == {"no parity at fp32 here: measure --precision fp32,amp-bf16"}
     assert {failure(one) for one in well} == {("unranked", "no parity at fp32")}
     assert all(one.comparable for one in well), "each may be held against itself"
+    page = whole(render.page(alone))
+    assert "Nothing could be ranked" in page
+    assert "Not measured yet" not in page
 
     both = load(amp, full)
     assert not [one for one in both.cells if one.status == "ok" and one.unranked]
     rests = cell(alone, "torch", "cnn-cifar10").cell_id
-    assert {
-        one.at_fp32 for one in both.cells if one.image.startswith("torch") and one.key.workload == "cnn-cifar10"
-    } == {
-        None,
-        f"{rests} of run full",
-    }
+    mixed = {one.at_fp32 for one in both.cells if one.image.startswith("torch") and one.key.workload == "cnn-cifar10"}
+    assert mixed == {"", f"{rests} of run full"}
 
-    for image, change in {
-        "jax": {"parity_passed": False},
-        "torch": {"image_digest": "sha256:another"},
-        "tensorflow": {"code_sha256": "another", "bench_sha256": "another"},
-    }.items():
-        stored.change(full, "cells", lambda row: {**row, **change} if row["image"].startswith(image) else row)  # noqa: B023
-        mixed = [one for one in load(amp, full).cells if one.key.precision == "amp-bf16"]
-        assert {one.image for one in mixed if one.unranked} >= {
-            one.image for one in mixed if one.image.startswith(image)
-        }
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"parity_passed": False}, "parity at fp32 failed, in "),
+        # Refused by another check: that its first tensors passed proves nothing.
+        (
+            {"status": "failed", "error_kind": "parity", "reason": "it did not check decoded logits"},
+            "no parity at fp32 here: ",
+        ),
+        ({"image_digest": "sha256:another"}, "no parity at fp32 here: "),
+        ({"code_sha256": "another", "bench_sha256": "another"}, "no parity at fp32 here: "),
+        ({"framework": "tensorflow"}, "no parity at fp32 here: "),
+        # Any mode will do, unless the cell's own failed.
+        ({"mode": "compile"}, ""),
+        ({"mode": "compile", "parity_passed": False}, "no parity at fp32 here: "),
+        # A precision with workloads of one network: all sources are the same.
+        ({"code_sha256": "another"}, ""),
+    ],
+)
+def test_mixed_precision_is_not_ranked_beside_another_adapter_at_fp32(
+    tmp_path: Path, change: dict[str, Any], why: str
+) -> None:
+    full = synthetic.make_run(tmp_path / "full")
+    stored.change(full, "cells", lambda row: {**row, "bench_sha256": "a"})
+    amp = at_amp(full)
+    stored.change(full, "cells", lambda row: {**row, **change} if row["image"].startswith("torch") else row)
+    (found,) = [
+        one
+        for one in load(amp, full).cells
+        if one.run_id == "amp" and one.image.startswith("torch") and one.key.workload == "cnn-cifar10"
+    ]
+    assert found.unproved.startswith(why) if why else not found.unproved
+    assert bool(found.unranked) is bool(why)
+
+
+@pytest.mark.parametrize("lock", ["its own", "another"])
+def test_within_a_run_an_image_is_that_of_its_lock_as_each_node_may_have_made_it(tmp_path: Path, lock: str) -> None:
+    run = synthetic.make_run(tmp_path / "run")
+    elsewhere = {"workload": "cnn-cifar10", "precision": "amp-bf16", "image_digest": "sha256:of another node"}
+    elsewhere |= {"lock_sha256": "another"} if lock == "another" else {}
+    stored.change(run, "cells", lambda row: {**row, **elsewhere} if row["workload"] == "gru-imdb" else row)
+    mixed = [one for one in load(run).cells if one.key.precision == "amp-bf16" and one.status == "ok"]
+    assert mixed
+    assert {bool(one.unproved) for one in mixed} == {lock == "another"}
 
 
 def test_step_time_and_rate_come_from_steady_windows_alone(tmp_path: Path) -> None:
