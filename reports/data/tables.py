@@ -45,6 +45,7 @@ from runner.results.cells import (
 )
 from runner.results.datasheets import bare_model
 from runner.results.on_disk import isolation
+from runner.results.rank.at_fp32 import rested
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
 from runner.results.store import RunStore, StoreError, manifests_of, no_rows, tables_of
 from runner.results.vendors.known_issues import known_issues
@@ -107,10 +108,12 @@ def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pa.Table]
     by_id = {str(manifest["run_id"]): manifest for manifest in manifests}
     left_out = _skipped(row for row in stored if row["status"] == "skipped")
     checks = {place: rows_of(part) for place, part in of_repeats.pop("parity").items()}
-    cells = [
-        _cell(by_id[cell.run_id], cell, rows, of_repeats, checks)
-        for cell, rows in stored_cells(manifests, stored, of_repeats["samples"])
-    ]
+    cells = rested(
+        [
+            _cell(by_id[cell.run_id], cell, rows, of_repeats, checks)
+            for cell, rows in stored_cells(manifests, stored, of_repeats["samples"])
+        ]
+    )
     devices = {run: manifest.get("devices") or () for run, manifest in by_id.items()}
     of_operations = operators.rates(frames["operations"])
     labelled = utilised(telemetry_signals.starved(_labelled(cells, devices)), of_operations)
@@ -198,8 +201,6 @@ def _cell(
         throttled=_throttled(rows),
         score=_score(repeats, str(metric.get("name") or "")),
         parity_passed=stored.parity_passed,
-        at_fp32=stored.at_fp32,
-        unproved=stored.unproved,
         parity=held,
         short=short,
         total_seconds=None if short or stored.status != "ok" else _total(repeats),

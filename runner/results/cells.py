@@ -19,7 +19,6 @@ import numpy as np
 from runner.results import statistics, steadiness
 from runner.results.on_disk import roles
 from runner.results.on_disk.other_work import OtherWork, of_rows
-from runner.results.rank import at_fp32
 from runner.results.rows import Place, Row, columns
 from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
@@ -151,7 +150,8 @@ class StoredCell:
     out: str = USUAL_OUT  # the folder that its run was started in, as it was given
     # Half the interval of its only repeat relative to the median, where `step` has room for more than that repeat shows.
     own_width: float | None = None
-    # Of a precision whose proof rests on that of fp32: the cell that passed it, or why its figure is not ranked. Both are empty of others.
+    # Of a precision whose proof rests on that of fp32 (rank.at_fp32): the cell that passed it, or why its figure is not ranked. Both are
+    # empty of others, and until they are asked.
     at_fp32: str = ""
     unproved: str = ""
 
@@ -265,8 +265,7 @@ def stored_cells(
         for cell_id in ids:
             rows = sorted(ran.get((manifest["run_id"], cell_id), []), key=lambda row: int(row["repeat"]))
             result.append((_cell(manifest, cell_id, plan.get(cell_id), rows, samples), rows))
-    rested = at_fp32.rested([cell for cell, _ in result])
-    return [(cell, rows) for cell, (_, rows) in zip(rested, result, strict=True)]
+    return result
 
 
 def machine_of(row: Row, manifest: Mapping[str, Any]) -> Mapping[str, Any]:

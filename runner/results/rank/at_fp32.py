@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from bench import rules
+from runner.results.cells import StoredCell
 
-if TYPE_CHECKING:
-    from runner.results.cells import StoredCell
+Cell = TypeVar("Cell", bound=StoredCell)
 
 
-def rested(cells: Sequence[StoredCell]) -> list[StoredCell]:
+def rested(cells: Sequence[Cell]) -> list[Cell]:
     """The cells, those of mixed precision with the cell at fp32 that their proof rests on: of the same adapter, image and device.
 
     Where the cell at fp32 of the same mode failed parity, no other mode's serves.
@@ -41,11 +41,11 @@ def rested(cells: Sequence[StoredCell]) -> list[StoredCell]:
 
 
 def _resting(
-    cell: StoredCell,
+    cell: Cell,
     adapters: Sequence[tuple[object, ...]],
     passed: Mapping[tuple[object, ...], str],
     failed: Mapping[tuple[object, ...], str],
-) -> StoredCell:
+) -> Cell:
     if wrong := next((failed[key] for key in ((*adapter, cell.mode) for adapter in adapters) if key in failed), ""):
         return replace(cell, unproved=f"parity at fp32 failed, in {wrong}")
     proof = next((passed[adapter] for adapter in adapters if adapter in passed), "")
