@@ -97,7 +97,7 @@ class Decoder(Graph):
         return names[0]
 
     def model(self):
-        """Opset 15: that of 16 has another ScatterND, which a release was seen to compute on the CPU (its issue 20297).
+        """Opset 15: older releases have CUDA kernels of ScatterND as opset 13 defines it, and none of its form of 16.
 
         The session checks the graph: onnx.checker would serialise 495 MB once more.
         """
