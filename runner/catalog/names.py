@@ -67,5 +67,8 @@ def unknown_name(option: str, names: Iterable[str], existing: Collection[str]) -
     for name in names:
         if name not in existing:
             choices = ", ".join(existing) or "none"
-            return f"{option}: there is no {name!r}{suggest(name, existing)}; there is {choices}{aliases_of(existing)}"
+            # These options take no patterns.
+            longer = " or ".join(one for one in existing if one.startswith(f"{full_name(name)}-"))
+            meant = f" (did you mean {longer}?)" if longer else suggest(name, existing)
+            return f"{option}: there is no {name!r}{meant}; there is {choices}{aliases_of(existing)}"
     return None

@@ -73,6 +73,7 @@ def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_i
         (["--frameworks", "pytorhc"], "short: pytorch for torch, tf for tensorflow"),
         (["--frameworks", "torhc"], "did you mean 'torch'?"),
         (["--images", "torch"], "did you mean 'torch-*'?"),
+        (["--workloads", "gpt2"], "did you mean gpt2-124m or gpt2-decode or gpt2-decode-16?"),
         (["--images", "pytorch"], "did you mean 'torch-*'?"),
         (["--gpus", "none", "--scaling", "strong"], "--scaling strong is for cells with several devices"),
         (["--gpus", "none", "--share"], "--share: no GPU can be used here"),
