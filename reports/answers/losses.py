@@ -45,6 +45,9 @@ def disagreements(cells: Sequence[MeasuredCell]) -> list[str]:
 @functools.cache
 def growth(workload: str, batch: int) -> Array:
     """Of each of the first steps, the largest relative deviation of runs of one seed; empty where nothing is stored."""
+    # A name in a results file may be any text, and here it would be a pattern.
+    if workload not in rules.workload_names():
+        return np.zeros(0)
     paths = sorted(Path(rules.WORKLOADS).glob(f"{workload}.{batch}-of-*.seed*.learning.txt"))
     spreads = [_spread(np.loadtxt(path, ndmin=2)) for path in paths]
     if not spreads:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from bench import rules
-from runner.results.cells import StoredCell
+from runner.results.cells import StoredCell, StoredRepeat
 
 Cell = TypeVar("Cell", bound=StoredCell)
 
@@ -21,36 +21,38 @@ def rested(cells: Sequence[Cell]) -> list[Cell]:
     # A name in a results file may be any text; only those of workloads name a file.
     known = {cell.key.workload for cell in cells} & set(rules.workload_names())
     networks = {cell.key.workload: "" for cell in cells} | {name: _network(name) for name in known}
-    adapters = [tuple(_adapters(cell, networks[cell.key.workload])) for cell in cells]
     passed: dict[tuple[object, ...], str] = {}
     failed: dict[tuple[object, ...], str] = {}
-    for cell, own in zip(cells, adapters, strict=True):
-        name = f"{cell.cell_id} of run {cell.run_id}"
-        if cell.key.precision == "fp32" and cell.parity_passed is False:
-            failed |= {(*adapter, cell.mode): name for adapter in own}
-        elif cell.key.precision == "fp32" and any(
-            repeat.status == "ok" and repeat.row.get("parity_passed") is True for repeat in cell.repeats
-        ):
-            passed |= dict.fromkeys(own, name)
+    for full in (cell for cell in cells if cell.key.precision == "fp32"):
+        name = f"{full.cell_id} of run {full.run_id}"
+        for repeat in full.repeats:
+            adapters = _adapters(full, repeat, networks[full.key.workload])
+            if repeat.row.get("parity_passed") is False:
+                failed |= {(*adapter, full.mode): name for adapter in adapters}
+            # A refused repeat proves nothing, though its first tensors passed.
+            elif repeat.status == "ok" and repeat.row.get("parity_passed") is True:
+                passed |= dict.fromkeys(adapters, name)
     return [
-        _resting(cell, own, passed, failed)
-        if cell.key.precision in rules.WIDE and networks[cell.key.workload]
+        _resting(cell, network, passed, failed)
+        if cell.key.precision in rules.WIDE and (network := networks[cell.key.workload])
         else cell
-        for cell, own in zip(cells, adapters, strict=True)
+        for cell in cells
     ]
 
 
 def _resting(
-    cell: Cell,
-    adapters: Sequence[tuple[object, ...]],
-    passed: Mapping[tuple[object, ...], str],
-    failed: Mapping[tuple[object, ...], str],
+    cell: Cell, network: str, passed: Mapping[tuple[object, ...], str], failed: Mapping[tuple[object, ...], str]
 ) -> Cell:
-    if wrong := next((failed[key] for key in ((*adapter, cell.mode) for adapter in adapters) if key in failed), ""):
-        return replace(cell, unproved=f"parity at fp32 failed, in {wrong}")
-    proof = next((passed[adapter] for adapter in adapters if adapter in passed), "")
-    missing = f"no parity at fp32 here: measure --precision fp32,{cell.key.precision}"
-    return replace(cell, at_fp32=proof, unproved="" if proof else missing)
+    """The cell with what all of its good repeats rest on."""
+    proof = ""
+    for repeat in cell.repeats:
+        adapters = list(_adapters(cell, repeat, network))
+        if wrong := next((failed[key] for key in ((*adapter, cell.mode) for adapter in adapters) if key in failed), ""):
+            return replace(cell, unproved=f"parity at fp32 failed, in {wrong}")
+        proof = next((passed[adapter] for adapter in adapters if adapter in passed), "")
+        if repeat.status == "ok" and not proof:
+            return replace(cell, unproved=f"no parity at fp32 here: measure --precision fp32,{cell.key.precision}")
+    return replace(cell, at_fp32=proof)
 
 
 def _network(workload: str) -> str:
@@ -64,13 +66,12 @@ def _network(workload: str) -> str:
     return ""
 
 
-def _adapters(cell: StoredCell, network: str) -> Iterator[tuple[object, ...]]:
+def _adapters(cell: StoredCell, repeat: StoredRepeat, network: str) -> Iterator[tuple[object, ...]]:
     """An adapter in an image on a device: by the digest of its code, and by that of all sources, as workloads may share a network.
 
     The image is that of its digest or, within a run, that of its lock: each node may have made it for itself.
     """
-    place = network, cell.image, cell.framework, cell.key.device_kind, cell.key.device_model
-    for row in [repeat.row for repeat in cell.repeats]:
-        of_run = "run", cell.run_id, row.get("lock_sha256")
-        for image in (of_run, ("digest", digest)) if (digest := row.get("image_digest")) else (of_run,):
-            yield from ((*place, image, code) for name in ("code_sha256", "bench_sha256") if (code := row.get(name)))
+    row, place = repeat.row, (network, cell.image, cell.framework, cell.key.device_kind, cell.key.device_model)
+    of_run = "run", cell.run_id, row.get("lock_sha256")
+    for image in (of_run, ("digest", digest)) if (digest := row.get("image_digest")) else (of_run,):
+        yield from ((*place, image, code) for name in ("code_sha256", "bench_sha256") if (code := row.get(name)))

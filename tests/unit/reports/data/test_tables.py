@@ -121,6 +121,29 @@ def test_mixed_precision_is_not_ranked_beside_another_adapter_at_fp32(
     assert bool(found.unranked) is bool(why)
 
 
+def test_every_good_repeat_has_to_rest_on_a_passed_one_of_its_own_image(tmp_path: Path) -> None:
+    full = synthetic.make_run(tmp_path / "full", repeats=2)
+    amp = at_amp(full)
+
+    def at(repeat: int, change: dict[str, Any]) -> Any:
+        return lambda row: {**row, **change} if row["repeat"] == repeat else row
+
+    stored.change(amp, "cells", at(2, {"image_digest": "sha256:another"}))
+    mixed = [one for one in load(amp, full).cells if one.run_id == "amp" and one.status == "ok"]
+    assert {one.unproved for one in mixed} == {"no parity at fp32 here: measure --precision fp32,amp-bf16"}
+    # One of that image at fp32 that was not checked is no proof, though the cell's other repeat is.
+    stored.change(full, "cells", at(1, {"image_digest": "sha256:another", "parity_passed": None}))
+    mixed = [one for one in load(amp, full).cells if one.run_id == "amp" and one.status == "ok"]
+    assert all(one.unproved for one in mixed)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "**", "a**b", "../mlp-mnist"])
+def test_a_workload_of_any_name_has_a_page(tmp_path: Path, name: str) -> None:
+    run = synthetic.make_run(tmp_path / "run")
+    stored.change(run, "cells", lambda row: {**row, "workload": name})
+    assert "</html>" in render.page(load(run))
+
+
 @pytest.mark.parametrize("lock", ["its own", "another"])
 def test_within_a_run_an_image_is_that_of_its_lock_as_each_node_may_have_made_it(tmp_path: Path, lock: str) -> None:
     run = synthetic.make_run(tmp_path / "run")
