@@ -183,4 +183,5 @@ def test_the_cpu_time_of_children_that_have_ended_stays_in_the_counter() -> None
         process.stdout.readline()
         seconds, _ = telemetry_cpu.read_tree(process.pid)
         process.communicate()
-    assert seconds >= 0.3
+    # The kernel's counter goes in ticks of 10 ms and may lag behind the process's own clock. Without the child it is some 0.02.
+    assert seconds > 0.2
