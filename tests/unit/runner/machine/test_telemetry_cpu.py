@@ -174,7 +174,8 @@ def test_other_work_is_what_the_machine_did_beside_the_cell_in_the_steady_window
 
 
 def test_the_cpu_time_of_children_that_have_ended_stays_in_the_counter() -> None:
-    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    # By the counter that is read: the process's own clock is ahead of the kernel's ticks.
+    burn = "import os\nwhile sum(os.times()[:2]) < 0.3: pass"
     program = (
         f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\nprint(flush=True)\nsys.stdin.read()"
     )
@@ -183,5 +184,4 @@ def test_the_cpu_time_of_children_that_have_ended_stays_in_the_counter() -> None
         process.stdout.readline()
         seconds, _ = telemetry_cpu.read_tree(process.pid)
         process.communicate()
-    # The kernel's counter goes in ticks of 10 ms and may lag behind the process's own clock. Without the child it is some 0.02.
-    assert seconds > 0.2
+    assert seconds >= 0.3
