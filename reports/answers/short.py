@@ -145,7 +145,7 @@ def _framework(shown: Sequence[Finding], where: str, measured: Sequence[Measured
     if not shown and any(cell.status == "ok" for cell in measured):
         return Answer(question, "Only single operations were measured", "not compared", "", "results")
     if not standings:
-        if why := Counter(cell.unranked for cell in measured if cell.status == "ok" and cell.unranked).most_common(1):
+        if why := Counter(cell.unranked for cell in measured if not cell.unsound and cell.unranked).most_common(1):
             return Answer(question, "Nothing could be ranked", "not compared", ended(why[0][0]), link)
         detail = "No measurement may be ranked." if any(cell.status != MISSING for cell in measured) else ""
         return Answer(question, "Not measured yet", "not measured", detail, link)

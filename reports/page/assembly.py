@@ -125,9 +125,7 @@ def _ends(data: Tables, left: Sequence[Left]) -> Iterator[Pill]:
     for (kind, words), count in bad.most_common():
         if kind == "failed":
             yield Pill(f"{count} {words}", "bad", "not-run")
-    unfit = Counter(
-        results.failure(cell)[1] for cell in data.cells if cell.status == "ok" and cell.parity_passed and cell.unranked
-    )
+    unfit = Counter(results.failure(cell)[1] for cell in data.cells if not cell.unsound and cell.unranked)
     for words, count in unfit.most_common():
         yield Pill(f"{count} not ranked: {words}", "warn", "measurements")
     for entry in left:

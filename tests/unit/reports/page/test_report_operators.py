@@ -107,6 +107,10 @@ def test_a_rate_is_work_over_the_median_of_a_run(run: Path) -> None:
     assert by_cell["jax"][0].gigabytes == pytest.approx(49152 / 0.0004 / 1e9)
 
 
+def test_a_cell_of_single_operations_is_no_network_that_could_not_be_ranked(run: Path) -> None:
+    assert " not ranked: " not in whole(reports.page.render.page(tables.load([run])))
+
+
 def test_what_moves_more_than_it_computes_is_told_in_bytes(run: Path) -> None:
     units = {curve.operation: curve.unit for curve in shown(run)}
     assert units == {"matmul": "GFLOP/s", "add": "GB/s"}
