@@ -16,10 +16,10 @@ from bench.errors import Unsupported
 from bench.frameworks.jax import _gpt
 from bench.frameworks.jax._flax import get_value
 from bench.frameworks.jax.framework import donated, undrawn
-from bench.workloads.gpt2_decode import GENERATED, PROMPT
+from bench.workloads.gpt2_decode import GENERATED, NETWORK, PROMPT
 
 CAPACITY = PROMPT + GENERATED
-LAYERS, HEADS, WIDTH = 12, 12, 768
+LAYERS, HEADS, WIDTH = NETWORK.layers, NETWORK.heads, NETWORK.width
 
 
 def attend(block, x, cache, place):
@@ -53,7 +53,7 @@ class Decoding(contract.Decoding):
     def __init__(self, setup):
         if not hasattr(jax.nn, "dot_product_attention"):
             raise Unsupported("JAX %s has no dot_product_attention; JAX 0.4.31 is the first" % jax.__version__)
-        sizes = 50304, 1024, LAYERS, HEADS, WIDTH
+        sizes = NETWORK.vocabulary, NETWORK.length, LAYERS, HEADS, WIDTH
         self.structure, self.parameters = undrawn(lambda: _gpt.Network(*sizes, dtype=None, rngs=nnx.Rngs(setup.seed)))
         self.kind = jnp.dtype(mixed.whole(setup.precision) or "float32")
         self.cache = []

@@ -9,10 +9,10 @@ from keras import ops
 
 from bench import contract
 from bench.frameworks.keras import _decoders, _stacked, gpt_bytes
-from bench.workloads.gpt2_decode import GENERATED, PROMPT
+from bench.workloads.gpt2_decode import GENERATED, NETWORK, PROMPT
 
 CAPACITY = PROMPT + GENERATED
-LAYERS, HEADS, WIDTH = 12, 12, 768
+LAYERS, HEADS, WIDTH = NETWORK.layers, NETWORK.heads, NETWORK.width
 # Between (N, positions, heads, size) and (N, heads, positions, size), which the products of a step read as it lies in memory.
 HEADS_FIRST = 0, 2, 1, 3
 
@@ -49,7 +49,7 @@ def decode(network, cache, x, place):
 
 class Decoding(contract.Decoding):
     def __init__(self, setup):
-        self.network = gpt_bytes.Network(50304, 1024, LAYERS, HEADS, WIDTH)
+        self.network = gpt_bytes.Network(NETWORK.vocabulary, NETWORK.length, LAYERS, HEADS, WIDTH)
         self.decoder = _decoders.make(self.network, decode)
         self.cache = []
 

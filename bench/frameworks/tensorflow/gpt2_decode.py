@@ -12,10 +12,10 @@ from bench import contract
 from bench.errors import Unsupported
 from bench.frameworks.tensorflow._keras import KERAS_2
 from bench.frameworks.tensorflow.framework import by_xla, function
-from bench.workloads.gpt2_decode import GENERATED, PROMPT
+from bench.workloads.gpt2_decode import GENERATED, NETWORK, PROMPT
 
 CAPACITY = PROMPT + GENERATED
-LAYERS, HEADS, WIDTH = 12, 12, 768
+LAYERS, HEADS, WIDTH = NETWORK.layers, NETWORK.heads, NETWORK.width
 # Between (N, positions, heads, size) and (N, heads, positions, size), which the products of a step read as it lies in memory.
 HEADS_FIRST = 0, 2, 1, 3
 # XLA makes a step faster on a CPU.
@@ -64,7 +64,7 @@ class Decoding(contract.Decoding):
         from bench.frameworks.keras import _stacked, gpt_bytes
 
         self.stacked, self.cache = _stacked, []
-        self.network = gpt_bytes.Network(50304, 1024, LAYERS, HEADS, WIDTH)
+        self.network = gpt_bytes.Network(NETWORK.vocabulary, NETWORK.length, LAYERS, HEADS, WIDTH)
         self.decode = function(self._decode, FASTER_BY_XLA)
 
     def load(self, parameters):

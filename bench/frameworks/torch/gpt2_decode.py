@@ -14,10 +14,10 @@ from bench.errors import Unsupported
 from bench.frameworks.torch import _gpt
 from bench.frameworks.torch._steps import steps_of
 from bench.frameworks.torch.framework import to_device, torch_device
-from bench.workloads.gpt2_decode import GENERATED, PROMPT
+from bench.workloads.gpt2_decode import GENERATED, NETWORK, PROMPT
 
 CAPACITY = PROMPT + GENERATED
-LAYERS, HEADS, WIDTH = 12, 12, 768
+LAYERS, HEADS, WIDTH = NETWORK.layers, NETWORK.heads, NETWORK.width
 
 
 def attend(attention, x, cache, places, seen):
@@ -50,7 +50,9 @@ class Decoding(contract.Decoding):
         self.device = torch_device(setup)
         half = mixed.whole(setup.precision)
         self.kind = getattr(torch, half) if half else torch.float32
-        self.network = _gpt.Network(50304, 1024, LAYERS, HEADS, WIDTH).eval().to(self.device, self.kind)
+        self.network = (
+            _gpt.Network(NETWORK.vocabulary, NETWORK.length, LAYERS, HEADS, WIDTH).eval().to(self.device, self.kind)
+        )
         self.positions = torch.arange(CAPACITY, device=self.device)
         self.place = torch.zeros(1, dtype=torch.int64, device=self.device)
         self.cache = torch.empty(0, device=self.device)
