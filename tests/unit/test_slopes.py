@@ -1,0 +1,39 @@
+"""How work grows with its input: calls are counted at two sizes. A count is the same on a busy machine, a time is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures import stored, synthetic
+
+
+@pytest.fixture
+def calls_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str, Callable[[], object]], int]:
+    """How often a function of a module or class is called while something runs."""
+
+    def count(owner: Any, name: str, runs: Callable[[], object]) -> int:
+        calls = []
+        function = getattr(owner, name)
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, lambda *args, **named: [calls.append(name), function(*args, **named)][1])
+            runs()
+        return len(calls)
+
+    return count
+
+
+def test_a_run_is_written_with_as_many_reads_of_its_plan_for_many_repeats_as_for_one(
+    tmp_path: Path, calls_of: Callable[..., int]
+) -> None:
+    def write(repeats: int) -> int:
+        folder = synthetic.make_run(tmp_path / f"of-{repeats}", windows=4)
+        entry = synthetic.cell("jax-0.10.2-cpu", "gru-imdb")
+        tables = [(entry["id"], at, synthetic.ended(entry, at, 4)) for at in range(1, repeats + 1)]
+        return calls_of(json, "loads", lambda: stored.write_repeats(folder, tables))
+
+    assert write(1) == write(9)
