@@ -21,7 +21,7 @@ from runner.results.statistics import ALPHA
 class StandingRecord(NamedCell):
     """A cell: seconds a step, and its ratio to the first of its group, which has no verdict. A reason: why it has no ratio.
 
-    At mixed precision `parity_at_fp32` names the cell that its rank rests on; empty of others, and where there is none.
+    At tf32 and at mixed precision `parity_at_fp32` names the cell that its rank rests on; empty of others, and where there is none.
     Of a network that computes token by token also its times, and a step's floor by the memory; of others these are null.
     """
 

@@ -1,4 +1,4 @@
-"""Mixed precision and half types rest on fp32: their own bounds are so wide that mistakes hide in them, such as a wrong epsilon."""
+"""tf32, mixed precision and half types rest on fp32: their own bounds are so wide that mistakes hide in them, such as a wrong epsilon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Cell = TypeVar("Cell", bound=StoredCell)
 
 
 def rested(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells, those of mixed precision with the cell at fp32 that their proof rests on: of the same adapter, image and device.
+    """The cells, those of a wide precision with the cell at fp32 that their proof rests on: of the same adapter, image and device.
 
     Where the cell at fp32 of the same mode failed parity, no other mode's serves.
     """

@@ -57,22 +57,25 @@ def test_a_run_becomes_one_group_for_each_workload_fastest_first(tmp_path: Path)
     assert ratio.high > 0.1987 / 0.1312 * 0.97
 
 
-def at_amp(folder: Path) -> Path:
-    """The same run with every cell at amp-bf16."""
+def at_amp(folder: Path, precision: str = "amp-bf16") -> Path:
+    """The same run with every cell at another precision."""
     shutil.copytree(folder, folder.with_name("amp"))
     stored.rename(folder.with_name("amp"), "amp")
-    stored.change(folder.with_name("amp"), "cells", lambda row: {**row, "precision": "amp-bf16"})
+    stored.change(folder.with_name("amp"), "cells", lambda row: {**row, "precision": precision})
     return folder.with_name("amp")
 
 
-def test_mixed_precision_is_ranked_where_the_same_adapter_passed_parity_at_fp32(tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["tf32", "amp-fp16", "amp-bf16", "bf16"])
+def test_a_wide_precision_is_ranked_where_the_same_adapter_passed_parity_at_fp32(
+    tmp_path: Path, precision: str
+) -> None:
     """Its own bounds are too wide for a wrong epsilon."""
     full = synthetic.make_run(tmp_path / "full")
-    amp = at_amp(full)
+    amp = at_amp(full, precision)
     alone = load(amp)
     assert not any(group.ranked for group in alone.groups)
     well = [one for one in alone.cells if one.status == "ok"]
-    assert {one.unranked for one in well} == {"no parity at fp32 here: measure --precision fp32,amp-bf16"}
+    assert {one.unranked for one in well} == {f"no parity at fp32 here: measure --precision fp32,{precision}"}
     assert {failure(one) for one in well} == {("unranked", "no parity at fp32")}
     assert all(one.comparable for one in well), "each may be held against itself"
     page = whole(render.page(alone))

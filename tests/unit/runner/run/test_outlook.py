@@ -50,12 +50,14 @@ def test_a_precision_that_workloads_lack_is_answered_with_the_mixed_one() -> Non
     assert not outlook.likely_precisions([skip("it needs a GPU", precision="bf16")])
 
 
-def test_a_plan_of_mixed_precision_alone_says_that_its_rank_takes_fp32() -> None:
+def test_a_plan_of_wide_precisions_alone_says_that_its_rank_takes_fp32() -> None:
     def lines(*precisions: str, **other: Any) -> list[str]:
         return lacks_fp32([make_cell(precision=precision, **other) for precision in precisions])
 
-    (line,) = lines("amp-bf16", "tf32")
-    assert line == "1 cell at amp-bf16 will not be ranked without parity at fp32: say --precision fp32,amp-bf16"
+    assert lines("amp-bf16", "tf32") == [
+        "1 cell at amp-bf16 will not be ranked without parity at fp32: say --precision fp32,amp-bf16",
+        "1 cell at tf32 will not be ranked without parity at fp32: say --precision fp32,tf32",
+    ]
     assert not lines("amp-bf16", "fp32")
     assert not lines("bf16", workload="ops"), "operations have bounds of their own"
 
