@@ -213,8 +213,13 @@ def list_frameworks(only):
 
 
 def main():
+    """The entrypoint of a framework in another language calls this. Its own runtime then ends the process."""
     ranks.take_place()
-    options = parser().parse_args()
+    return answer(parser().parse_args())
+
+
+def answer(options):
+    """Do what the parsed arguments ask for; returns the process's exit status."""
     if options.command == "run":
         try:
             in_its_own_language(options)
@@ -262,4 +267,6 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(ranks.leave(main()))
+    ranks.take_place()
+    parsed = parser().parse_args()
+    sys.exit(ranks.leave(answer(parsed), parsed))

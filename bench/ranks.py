@@ -145,12 +145,25 @@ def take_place():
         pass  # not Linux: the engine ends the processes
 
 
-def leave(code):
-    """The end of a process of the cell. After a failure it ends at once: MPI's own end would wait for the others."""
-    if code and parallel.RANK in os.environ:
+def leave(code, options):
+    """The end of a process: at once where `ends_at_once` says so; otherwise the code is returned to Python's own end."""
+    if ends_at_once(code, options):
+        sys.stdout.flush()
         sys.stderr.flush()
+        # Libraries in C and C++ print, too, and the C library keeps what goes to a pipe.
+        ctypes.CDLL(None).fflush(None)
         os._exit(code)
     return code
+
+
+def ends_at_once(code, options):
+    """True if a process need not take its framework down, which takes a second of CPU time in each repeat.
+
+    After a failure among several processes it must not: MPI's own end would wait for the others. A profiler may write its files at the end.
+    """
+    if parallel.RANK in os.environ:
+        return code != 0
+    return options.command == "run" and not options.profile and not starts_processes(options)
 
 
 class FailedAside(object):

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import itertools
 import math
 
 import numpy as np
@@ -31,7 +32,7 @@ MOST_EVALUATIONS = 10  # of a whole run
 
 
 class TrainingCell(RunningCell):
-    """Training from canonical parameters; the held-out part is evaluated before and after, or after each epoch of a whole run."""
+    """Training from canonical parameters; the held-out part is evaluated after it, in a whole run also before and between epochs."""
 
     def __init__(self, options, emitter):
         super(TrainingCell, self).__init__(options, emitter)
@@ -211,7 +212,10 @@ class TrainingCell(RunningCell):
             agree=lambda seconds: self.group.gather(seconds)[0],
             skipped=training.skipped,
         )
-        self.evaluate(training, feed, loop)
+        if self.preset["epochs"]:
+            self.evaluate(training, feed, loop)
+        else:
+            self.predict_first(training, feed)
         # A run that is shorter than an epoch of the real data keeps the first rate.
         if self.workload.rate:
             training.set_rate(self.rate(0))
@@ -287,19 +291,35 @@ class TrainingCell(RunningCell):
             value=value if math.isfinite(value) else None,
         )
 
+    def predict_first(self, training, feed):
+        """Keep the logits of the first held-out batch before training. An untrained network's metric is chance: no more is computed."""
+        if self.declared["metric"] is None:
+            return
+        with self.phase("evaluate"):
+            self.keep_logits(self.predicted(training, itertools.islice(feed.held_out(training, self.batch), 1)))
+
+    def predicted(self, training, batches):
+        """[(logits, labels)] of each of these batches and of those of the other processes, in file order."""
+        training.share_statistics()
+        own = [(training.predict(x)[: len(y)], y) for x, y in batches]
+        return items.in_file_order(self.group.gather(own))
+
+    def keep_logits(self, pairs):
+        """Keep the logits of the first batch of an evaluation of the test part, for the phase "proof"."""
+        if pairs:
+            self.evaluations = self.evaluations[:1] + [np.array(pairs[0][0], dtype=np.float32)]
+
     def evaluate(self, training, feed, loop, split="test"):
         """The workload's metric on the held-out part, or on that for validation, where the workload has a metric."""
         if self.declared["metric"] is None:
             return
         with self.phase("evaluate"):
-            training.share_statistics()
             batches = feed.validation if split == "validation" else feed.held_out
-            own = [(training.predict(x)[: len(y)], y) for x, y in batches(training, self.batch)]
-            pairs = items.in_file_order(self.group.gather(own))
+            pairs = self.predicted(training, batches(training, self.batch))
         if not pairs:
             return
         if split == "test":
-            self.evaluations = self.evaluations[:1] + [np.array(pairs[0][0], dtype=np.float32)]
+            self.keep_logits(pairs)
             self.evaluated = pairs
         if self.workload.FINDINGS:
             labels, logits = np.concatenate([y for _, y in pairs]), np.concatenate([logits for logits, _ in pairs])

@@ -132,7 +132,7 @@ def _times(cell: MeasuredCell, metric: str, level: float) -> LossTimes:
     """Of several repeats with one seed the newest counts: they say nothing on how seeds differ."""
     seeds = {time.seed: time for repeat in cell.repeats for time in [_time(repeat, metric, level)]}
     times = tuple(seeds[seed] for seed in sorted(seeds))
-    return LossTimes(cell, times, median_time(times, ALPHA), _why(cell, times))
+    return LossTimes(cell, times, median_time(times, ALPHA), _why(cell, times, metric))
 
 
 def _time(repeat: Repeat, metric: str, level: float) -> SeedTime:
@@ -145,10 +145,12 @@ def _curve(repeat: Repeat, metric: str) -> Curve | None:
     return next((curve for curve in repeat.curves if (curve.name, curve.split) == (metric, "test")), None)
 
 
-def _why(cell: MeasuredCell, times: Sequence[SeedTime]) -> str:
+def _why(cell: MeasuredCell, times: Sequence[SeedTime], metric: str) -> str:
     """Why a cell is not compared. How sure its step time is does not matter here."""
     if cell.status != "ok" or cell.parity_passed is not True or cell.unproved:
         return cell.unranked
+    if any(len(steps) == 1 for steps in _steps(cell, metric)):
+        return "evaluated only after its training: a time needs two evaluations"
     if any(time.end == "below" for time in times):
         return "the first evaluation was below the level: state a lower one"
     if not all(time.reached for time in times):

@@ -276,7 +276,7 @@ def _loss_reason(workload: Workload, request: Request) -> str | None:
         instead = f"its metric is {metric.name}" if metric else "it has no metric"
         return f"{workload.name} has no held-out loss to time: {instead}"
     if epochs is None or epochs < 2:
-        return f"{workload.name} is evaluated only before and after its training at preset {request.preset}"
+        return f"{workload.name} is evaluated only after its training at preset {request.preset}"
     return None
 
 

@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from bench.rules import THREAD_VARIABLES
 from runner.catalog.images import PROJECT
 from runner.engines.probe import refusal
 from tests.fixtures.weekly import only_with
@@ -135,3 +137,49 @@ def test_its_source_is_shown(project: Path) -> None:
     ended = python(project, "runner", "rosetta", "cnn-cifar10", "toy", "torch")
     assert ended.returncode == 0, ended.stderr
     assert "bench/frameworks/toy/cnn_cifar10.py" in ended.stdout
+
+
+# CPU seconds of a phase, in steps of this toy, at most. A prediction of the toy is a whole step, and 4 batches are held out.
+MOST_STEPS = {
+    "import": 0.5,
+    "data": 1.0,
+    "build": 0.5,
+    # A probe and the canonical parameters.
+    "parity": 3.5,
+    # One batch before training, four after it.
+    "evaluate": 6.5,
+    "compile": 1.8,
+    # Two predictions, three steps, the items of the last step, and the reference of the last step and of some held-out items.
+    "proof": 7.0,
+    "between phases": 0.5,
+}
+# Each check that the cell makes, by its phase and quantity. A check that is given up to save time is missed here.
+CHECKS = {
+    ("parity", "logits"): 1,
+    ("parity", "loss"): 1,
+    ("parity", "gradient"): 7,
+    ("proof", "moved"): 9,
+    ("proof", "items"): 2,
+    ("proof", "exact"): 3,
+    ("proof", "evaluated"): 2,
+    ("proof", "learning"): 2,
+    ("proof", "prediction"): 1,
+    ("proof", "parameter"): 7,
+}
+
+
+@pytest.mark.slow
+def test_no_phase_of_a_repeat_takes_more_cpu_time_than_its_steps_allow_and_no_check_is_given_up(
+    project: Path, tmp_path: Path
+) -> None:
+    script = PROJECT / "tests" / "unit" / "bench" / "phase_costs.py"
+    one_thread = dict.fromkeys(THREAD_VARIABLES, "1")
+    environment = os.environ | one_thread | {"PYTHONPATH": str(project), "DLBENCH_CACHE": str(tmp_path)}
+    command = [sys.executable, "-P", str(script), "gru-imdb", "256"]
+    printed = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+    assert Counter((phase, quantity) for phase, quantity, _ in printed["checks"]) == CHECKS
+    seconds = printed["seconds"]
+    step = (seconds.pop("warm-up") + seconds.pop("train") + seconds["compile"]) / printed["steps"]
+    taken = {phase: spent / step for phase, spent in seconds.items()}
+    assert set(taken) == set(MOST_STEPS)
+    assert {phase: steps for phase, steps in taken.items() if steps > MOST_STEPS[phase]} == {}

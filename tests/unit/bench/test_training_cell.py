@@ -136,9 +136,35 @@ def test_the_check_takes_a_step_of_its_own_only_where_the_numbers_before_the_las
     assert len(adapter.batches) == (3 if known else 4)
 
 
+class Counts(Brightness):
+    """Counts the batches that are predicted before the first step and after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.predicted = [0, 0]
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        self.predicted[bool(self.batches)] += 1
+        return super().predict(x)
+
+
+@pytest.mark.parametrize(("preset", "before"), [({}, 1), ({"seconds": None, "train_items": 16, "epochs": 1}, 3)])
+def test_before_training_one_batch_is_predicted_and_of_a_whole_run_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, preset: dict[str, Any], before: int
+) -> None:
+    # Of 20 pictures, eight a batch. A whole run validates as well.
+    cell, emitter = made(NAME, monkeypatch, tmp_path, test_items=20, **preset)
+    adapter = Counts()
+    measured(cell, adapter)
+    assert adapter.predicted[0] == before
+    assert adapter.predicted[1] >= 3
+    at_first = [event for event in emitter.events if event["event"] == "metric" and event["step"] == 0]
+    assert bool(at_first) == bool(preset)
+
+
 def test_the_first_and_the_last_evaluation_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cell, _ = made(NAME, monkeypatch, tmp_path)
-    adapter = Brightness()
+    adapter = Counts()
     measured(cell, adapter)
     first, last = cell.evaluations
     assert first.shape == last.shape == (5, 14)
@@ -153,11 +179,11 @@ def test_a_cell_tells_each_finding_s_auc_their_mean_and_how_long_it_waited(
     adapter = Brightness()
     measured(cell, adapter)
     metrics = [event for event in emitter.events if event["event"] == "metric"]
-    before = {event["name"]: event["value"] for event in metrics if event["split"] == "test" and event["step"] == 0}
-    assert set(before) == {"AUC of " + finding for finding in DENSENET.FINDINGS} | {"mean AUC"}
-    known = [value for name, value in before.items() if name != "mean AUC" and value is not None]
+    after = {event["name"]: event["value"] for event in metrics if event["split"] == "test"}
+    assert set(after) == {"AUC of " + finding for finding in DENSENET.FINDINGS} | {"mean AUC"}
+    known = [value for name, value in after.items() if name != "mean AUC" and value is not None]
     assert 0 < len(known) < 14  # of five images some finding has labels of one kind
-    assert before["mean AUC"] == pytest.approx(np.mean(known))
+    assert after["mean AUC"] == pytest.approx(np.mean(known))
     samples = [event for event in emitter.events if event["event"] == "sample"]
     waited = [event["value"] for event in metrics if event["name"] == "waiting for data"]
     assert len(waited) == len(samples)

@@ -275,3 +275,12 @@ def test_every_format_has_the_answer(tmp_path: Path, own: bool) -> None:
         ("torch", "6", ""),
         ("jax", "6", "slower"),
     ]
+
+
+@pytest.mark.parametrize("losses", [(4.9,), (5.1,)])
+def test_a_row_that_was_evaluated_only_after_its_training_has_no_time_and_says_why(
+    tmp_path: Path, losses: Sequence[float]
+) -> None:
+    answer = answer_of(made_run(tmp_path / "run", {TORCH: six(1.0, losses), JAX: six(1.5)}))
+    why = {row.cell.image: row.why for row in answer.rows}
+    assert why == {TORCH: "evaluated only after its training: a time needs two evaluations", JAX: ""}
