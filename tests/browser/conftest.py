@@ -16,6 +16,9 @@ from tests.browser.chromium import CHROMIUM, DRIVER, Browser
 from tests.fixtures import large, stored, synthetic
 from tests.fixtures.fleets import each_gpu_run
 
+# The hooks by which a test is not run again with the same inputs.
+from tests.fixtures.green import pytest_configure  # noqa: F401
+
 SCRIPT = "<script>window.hacked=1</script><img src=http://127.0.0.1:9/x onerror=window.hacked=1>"
 # The bar is set for 504 with three repeats, which take a minute to render: DLBENCH_REPORT_CELLS=504.
 CELLS = int(os.environ.get("DLBENCH_REPORT_CELLS", "252"))

@@ -11,12 +11,8 @@ from runner.catalog.images import PROJECT, load_catalog
 from runner.engines.process.venv import VenvEngine
 from tests.fixtures.cpus import take_own_cpus
 
-# The hooks by which a test marked `keyed` is not run again with the same inputs.
-from tests.fixtures.green import (  # noqa: F401
-    pytest_collection_modifyitems,
-    pytest_runtest_makereport,
-    pytest_runtest_setup,
-)
+# The hooks by which a test is not run again with the same inputs.
+from tests.fixtures.green import pytest_configure  # noqa: F401
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.keyed]
+pytestmark = pytest.mark.slow
 
 FLASH = "flash attention for cpu"
 # framework -> (its image, the end of the operation's name -> the kernel, or a part of the reason why it has none on a CPU)

@@ -19,7 +19,7 @@ from runner.catalog.images import PROJECT, load_catalog
 from runner.catalog.workloads import adapters, load_workloads
 from runner.engines.process.venv import VenvEngine
 
-pytestmark = [pytest.mark.slow, pytest.mark.keyed]
+pytestmark = pytest.mark.slow
 
 ALWAYS = {("torch", "cnn-cifar10"), ("jax", "gru-imdb")}
 

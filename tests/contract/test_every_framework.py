@@ -28,7 +28,7 @@ from runner.catalog.workloads import adapters, load_workloads
 from runner.engines.process.venv import VenvEngine
 from tests.fixtures.cpus import take_own_cpus
 
-pytestmark = [pytest.mark.slow, pytest.mark.keyed]
+pytestmark = pytest.mark.slow
 
 BENCH = PROJECT / "bench"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.keyed]
+pytestmark = pytest.mark.slow
 
 TORCH, TENSORFLOW = "torch-2.13.0-cpu", "tensorflow-2.21.0-cpu"
 Asked = Callable[..., Any]

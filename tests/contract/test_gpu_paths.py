@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.keyed]
+pytestmark = pytest.mark.slow
 
 JAX, TENSORFLOW = "jax-0.10.2-cpu", "tensorflow-2.21.0-cpu"
 ALWAYS = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.keyed]
+pytestmark = pytest.mark.slow
 
 TORCH = "torch-2.13.0-cpu"
 EVERYTHING = os.environ.get("DLBENCH_CURVES") == "all"

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-pytestmark = pytest.mark.slow
+# It loads a device, and asks if the same bits come each time.
+pytestmark = [pytest.mark.slow, pytest.mark.keyed(False)]
 
 
 @pytest.mark.parametrize(("image", "framework"), [("torch-2.13.0-cpu", "torch"), ("jax-0.10.2-cpu", "jax")])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.keyed]
+pytestmark = pytest.mark.slow
 
 UNCHANGED = {"Half amp-fp16", "Half amp-bf16"}
 # What each planted mistake must at least be caught by, and so many times beyond the bound. Mixed precision has wide bounds.

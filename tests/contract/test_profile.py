@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-pytestmark = pytest.mark.slow
+# It compares times.
+pytestmark = [pytest.mark.slow, pytest.mark.keyed(False)]
 
 
 @pytest.mark.timeout(1200)

@@ -15,7 +15,7 @@ import pytest
 from bench import contract, curve, dropout, parity, rules
 from tests.fixtures.weekly import only_with
 
-pytestmark = [pytest.mark.slow, pytest.mark.keyed]
+pytestmark = pytest.mark.slow
 
 TORCH = "torch-2.13.0-cpu"
 # The largest relative difference of a tensor. Seen: 3e-14 of the networks of few layers. A hundred normalised layers amplify a rounding

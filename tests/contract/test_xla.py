@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.keyed]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.timeout(600)

@@ -20,12 +20,8 @@ from runner.images.recipe import BASE_IMAGE_VARIABLE
 from runner.machine import lease
 from tests.engine.gpu_runs import Run
 
-# The hooks by which a test marked `keyed` is not run again with the same inputs.
-from tests.fixtures.green import (  # noqa: F401
-    pytest_collection_modifyitems,
-    pytest_runtest_makereport,
-    pytest_runtest_setup,
-)
+# The hooks by which a test is not run again with the same inputs.
+from tests.fixtures.green import pytest_configure  # noqa: F401
 from tests.stand_ins import fleet as stand_in
 from tests.stand_ins.engine import OwnEngine, why_not
 from tests.stand_ins.fleet import FakeGpu, Fleet

@@ -26,7 +26,7 @@ from tests.stand_ins import package_index
 
 from .conftest import CPU_IMAGES
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 # Every character that means something else in a Dockerfile.
 NOTES = 'For "$HOME", ${HOME} and C:\\n, it\'s ä = 100 % # fine'

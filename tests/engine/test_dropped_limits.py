@@ -15,7 +15,7 @@ from runner.results.on_disk.isolation import caveat, described, not_held
 from tests.fixtures.lies import PLAY, honest, row_of
 from tests.stand_ins.dropping import DroppingEngine, HostConfig
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 SLOT = Slot("cpu", (), (0,), 512 << 20, memory_nodes=(0,))
 

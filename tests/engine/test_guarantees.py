@@ -26,7 +26,7 @@ from runner.results.on_disk.isolation import caveat, not_held
 from tests.fixtures.lies import PLAY, honest, row_of
 from tests.stand_ins.podman import OwnPodman, why_not
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 MEMORY = 512 << 20
 SLOT = Slot("cpu", (), (0,), MEMORY)

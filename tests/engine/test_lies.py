@@ -12,7 +12,7 @@ from runner.catalog.images import Image
 from runner.engines.docker.engine import DockerEngine
 from tests.fixtures.lies import LIES, PLAY, Events, row_of
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(("lie", "kind", "words"), LIES, ids=lambda value: getattr(value, "__name__", None))

@@ -152,7 +152,6 @@ def test_a_cell_in_the_matrix_costs_no_more_around_its_phases_than_a_bare_docker
     assert min(ours) <= MOST_COST * min(theirs), f"{ours} s around the phases, against {theirs} s"
 
 
-@pytest.mark.keyed
 @pytest.mark.slow
 @pytest.mark.engine
 @pytest.mark.timeout(900)
@@ -182,7 +181,6 @@ def phase_seconds(events: bytes) -> float:
     return sum(event["seconds"] for event in phases if event["event"] == "phase" and event["state"] == "end")
 
 
-@pytest.mark.keyed
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_matrix_runs_in_virtual_environments_of_the_same_locks(tmp_path: Path, catalog: dict[str, Image]) -> None:

@@ -26,7 +26,7 @@ from .test_build import project, scratch
 
 __all__ = ["project", "scratch"]
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 # A step that an earlier session left to the builder's cache is of other wheels.
 OF_THIS_SESSION = uuid.uuid4().hex[:8]

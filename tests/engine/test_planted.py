@@ -20,7 +20,7 @@ from tests.fixtures.planted import KEPT, LOOK, PLACES, PLANT
 
 from .conftest import CPU_SLOT
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 IMAGES = ("theano-1.0.5-cpu", "torch-2.13.0-cpu")
 ENGINES = ("docker", "venv")

@@ -30,7 +30,7 @@ from runner.images.transfer import folder
 from runner.images.transfer import registry as shelf
 from tests.fixtures.registry import serve
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from .test_nvidia_layers import FIRST, SECOND, Make, fetched, locked
 
 __all__ = ["fetched", "locked", "project", "scratch"]
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 BASE = "dlbench-scratch-clock:3.11"
 # No more, since a mirror's index and the certificates on the way to it are good for some days.

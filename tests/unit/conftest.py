@@ -8,12 +8,8 @@ from hypothesis import settings
 from bench.data import cifar10, imdb, mnist
 from tests.fixtures.data_folders import SEED
 
-# The hooks by which a test marked `keyed` is not run again with the same inputs.
-from tests.fixtures.green import (  # noqa: F401
-    pytest_collection_modifyitems,
-    pytest_runtest_makereport,
-    pytest_runtest_setup,
-)
+# The hooks by which a test is not run again with the same inputs.
+from tests.fixtures.green import pytest_configure  # noqa: F401
 
 # The tests share the CPUs: how long an example takes says nothing.
 settings.register_profile("shared", deadline=None)

@@ -16,8 +16,6 @@ import pytest
 
 from bench import arithmetic, bounds, contract, parity, rules
 
-pytestmark = pytest.mark.keyed
-
 EVERYTHING = os.environ.get("DLBENCH_CURVES") == "all"
 WHOLLY = {(name, "", 1, precision) for name in ("mlp-mnist", "cnn-mnist") for precision in bounds.ROUNDINGS}
 # What takes less than half a minute for one run.

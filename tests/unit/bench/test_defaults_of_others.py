@@ -15,8 +15,6 @@ import pytest
 
 from bench import arithmetic, bounds, contract, parity, reference, rules
 
-pytestmark = pytest.mark.keyed
-
 EVERYTHING = os.environ.get("DLBENCH_CURVES") == "all"
 QUICK = ("mlp-mnist",)
 SLOW = ("gpt-bytes", "resnet50-features")

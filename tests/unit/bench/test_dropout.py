@@ -13,8 +13,6 @@ from bench.workloads import cnn_cifar10
 from tests.fixtures.adapters import Incomplete
 from tests.fixtures.weekly import only_with
 
-pytestmark = pytest.mark.keyed
-
 SOME = only_with("DLBENCH_CURVES", "some mistakes of each kind are tried")
 NAME = "cnn-cifar10"
 Masks = Callable[[np.random.RandomState, int], list[np.ndarray]]

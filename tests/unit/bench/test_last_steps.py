@@ -10,8 +10,6 @@ import pytest
 
 from bench import arithmetic, canonical, contract, dropout, last_steps, parity, rules
 
-pytestmark = pytest.mark.keyed
-
 GRU = contract.specification("gru-imdb")
 CNN = contract.specification("cnn-cifar10")
 STEPS = 8

@@ -13,8 +13,6 @@ import pytest
 from bench import arithmetic, bounds, canonical, contract, parity, proof, reference, rules, sketches
 from tests.fixtures.adapters import Incomplete
 
-pytestmark = pytest.mark.keyed
-
 DECLARED = {name: rules.workload_declaration(name) for name in rules.workload_names()}
 # Each that is trained and has a specification of its own.
 WORKLOADS = [name for name, declared in DECLARED.items() if declared["task"] == "train" and "computes" not in declared]

@@ -15,8 +15,6 @@ from runner.results.statistics import ALPHA, Array
 from tests.fixtures import measured
 from tests.fixtures.regimes import Regime, noise, run
 
-pytestmark = pytest.mark.keyed
-
 ALL = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 LONG = pytest.mark.skipif(not ALL, reason="minutes: DLBENCH_SIMULATIONS=all")
 SESSIONS = (0.0, 0.005, 0.01, 0.02)

@@ -22,8 +22,6 @@ from tests.fixtures import measured, regimes, worlds
 from tests.fixtures.regimes import Regime
 from tests.fixtures.worlds import WORLDS, World
 
-pytestmark = pytest.mark.keyed
-
 LONG = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 WINDOWS = 16
 QUIET = Regime(process=0.01, windows=0.01, count=WINDOWS)

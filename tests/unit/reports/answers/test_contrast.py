@@ -16,8 +16,6 @@ from runner.results.statistics import Array, Estimate, holm, p_value, ratio_esti
 from runner.results.student import student_quantile, student_tail
 from tests.fixtures import synthetic
 
-pytestmark = pytest.mark.keyed
-
 TRIALS = 2000
 CELLS = 5  # of one comparison: as many as the synthetic run measures
 

@@ -19,8 +19,6 @@ from runner.results.statistics import Array
 from tests.fixtures import synthetic
 from tests.fixtures.pages import picture, pictures, whole
 
-pytestmark = pytest.mark.keyed
-
 TRUTH = {"compute": 0.100, "latency": 0.002, "transfer": 0.015}
 
 

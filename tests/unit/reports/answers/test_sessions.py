@@ -18,8 +18,6 @@ from runner.results.rank.ranking import OTHER_RUNS
 from tests.fixtures import measured
 from tests.fixtures.regimes import Regime, run
 
-pytestmark = pytest.mark.keyed
-
 ALL = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 CELLS = 6
 # Two runs of a machine, the second an hour after the first.

@@ -14,8 +14,6 @@ from runner.cli.ladders.blame import REPEATS
 from tests.fixtures import measured, worlds
 from tests.fixtures.worlds import World
 
-pytestmark = pytest.mark.keyed
-
 STEPS = 6
 
 # In this world some 2 of 100 ladders whose steps share the change name a step. Of a planted one none was wrong in 60.

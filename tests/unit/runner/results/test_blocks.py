@@ -14,8 +14,6 @@ from runner.results.rank.blocks import CAUTION, PRIOR_FREEDOM, Blocks, Fit, InBl
 from runner.results.statistics import Array
 from runner.results.student import questions, student_tail
 
-pytestmark = pytest.mark.keyed
-
 LONG = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 
 

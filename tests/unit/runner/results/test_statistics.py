@@ -13,8 +13,6 @@ from runner.results.steadiness import level_shift
 from runner.results.student import student_quantile
 from tests.fixtures.regimes import Regime, noise, run
 
-pytestmark = pytest.mark.keyed
-
 TRIALS = 1200  # a coverage of 95 % is then known to 0.63 percentage points
 
 SHAPES = {

@@ -23,8 +23,6 @@ from runner.verify.verdict import MARGINS, PASS, CellVerdict, Sides, questions_o
 from runner.verify.verification import CellFinding, Verification
 from runner.verify.verification_run import TO_ACCUSE, repeats_wanted
 
-pytestmark = pytest.mark.keyed
-
 EVERYTHING = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 TRIALS = 500 if EVERYTHING else 100
 long_form = pytest.mark.skipif(
