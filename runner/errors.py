@@ -6,8 +6,9 @@ A subclass says where it comes from, so that code between can catch it. A traceb
 from __future__ import annotations
 
 import contextlib
+import enum
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,10 +17,54 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+class ExitCode(enum.IntEnum):
+    """How a command ended. A number means the same in every command; `MEANINGS` is the table that the documents print."""
+
+    OK = 0
+    FOUND = 1
+    USAGE = 2
+    OPEN = 3
+    CANNOT_BEGIN = 4
+    INTERRUPTED = 130
+
+
+MEANINGS: Mapping[ExitCode, str] = {
+    ExitCode.OK: "all is well, or nothing was found",
+    ExitCode.FOUND: "something was found: slower, wrong, failed, changed, or not all was run",
+    ExitCode.USAGE: "a mistake of the command line, or a file that cannot be read",
+    ExitCode.OPEN: "open: it was measured or looked at, and is not decided",
+    ExitCode.CANNOT_BEGIN: "it could not begin: the machine, its engine, its GPUs or room is lacking, and nothing was measured",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+
+
+def one_code(failed: bool, is_open: bool) -> ExitCode:
+    """The code of several answers: one that failed counts before one that is open."""
+    return ExitCode.FOUND if failed else ExitCode.OPEN if is_open else ExitCode.OK
+
+
 class UserError(Exception):
     """The fault, its place and the fix, in a sentence for the user."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
+
+
+class CannotBeginError(UserError):
+    """The machine, its engine, its GPUs or room is lacking, so nothing was measured. The same command may work later, or elsewhere."""
+
+    exit_code = ExitCode.CANNOT_BEGIN
+
+
+class FoundError(UserError):
+    """The command did what it was asked, and that failed."""
+
+    exit_code = ExitCode.FOUND
+
+
+class UndecidedError(UserError):
+    """Something was measured, and it does not suffice for an answer."""
+
+    exit_code = ExitCode.OPEN
 
 
 _FIXES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there") | dict.fromkeys(
@@ -44,13 +89,32 @@ def system_fault(error: OSError) -> str:
     return f"{where}{error.strerror or error}{fix}"
 
 
+# The fault of such a call is the machine's: no room, no memory, too many open files, a disk that does not answer.
+_LACKS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.ENOMEM,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EAGAIN,
+    errno.ESTALE,
+    errno.EFBIG,
+}
+
+
+def code_of_fault(error: OSError) -> ExitCode:
+    """The exit code of a command that an error of the system ends before it has done anything."""
+    return ExitCode.CANNOT_BEGIN if error.errno in _LACKS else ExitCode.USAGE
+
+
 class NothingBegunError(UserError):
     """The user interrupted a command that had begun nothing. A shell calls such an end 130."""
 
-    exit_code = 130
+    exit_code = ExitCode.INTERRUPTED
 
 
-class EngineError(UserError):
+class EngineError(CannotBeginError):
     """An engine could not do its part. The wings `images` and `engines` raise it."""
 
 

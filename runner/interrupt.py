@@ -12,14 +12,15 @@ import signal
 from types import FrameType
 from typing import NoReturn
 
-EXIT_CODE = 128 + signal.SIGINT
+# As runner.errors has it, which is not loaded yet.
+INTERRUPTED = 130
 
 
 def _end(*_: object) -> NoReturn:
     with contextlib.suppress(OSError):
         # A print could come in the middle of another one.
         os.write(2, b"runner: interrupted\n")
-    os._exit(EXIT_CODE)
+    os._exit(INTERRUPTED)
 
 
 def _end_in_order(_: int, frame: FrameType | None) -> None:

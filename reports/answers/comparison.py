@@ -20,6 +20,7 @@ from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, 
 from reports.answers.sessions import CommonShift, between_runs, two_runs
 from reports.data.model import Tables
 from reports.wording import framework_name, listing, percent, plural
+from runner.errors import ExitCode, one_code
 from runner.results.cells import MOST_NAMES, not_yet_run
 from runner.results.on_disk.roles import NamedCell
 from runner.results.rank.ranking import MARGIN, Verdict
@@ -104,15 +105,15 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """0: nothing takes longer by more than the margin. 1: something does, or no longer runs. 2: some row is open,
+        """0: nothing takes longer by more than the margin. 1: something does, or no longer runs. 3: some row is open,
         or the second side has not yet run what the first measured, or a side measured it with too much noise or too few
         windows. Of two runs all cells together are a row."""
         if any(row.slower for row in self.all_rows) or any(cell.lost for cell in self.unpaired):
-            return 1
+            return ExitCode.FOUND
         due = any(cell.due for cell in self.unpaired)
         unfit = any(cell.unfit for cell in self.unpaired)
         undecided = any(row.undecided for row in self.all_rows)
-        return 2 if not self.rows or due or unfit or undecided else 0
+        return one_code(failed=False, is_open=not self.rows or due or unfit or undecided)
 
     @property
     def all_rows(self) -> tuple[Contrast, ...]:

@@ -29,6 +29,7 @@ from reports.answers.contrast import METHOD, Contrast, Side, differences, judged
 from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, beside_sessions, level_of, same, two_runs
 from reports.data.model import MeasuredCell, Tables
 from reports.wording import duration, listing, number, percent, plural
+from runner.errors import ExitCode, one_code
 from runner.results.rank.ranking import MARGIN
 from runner.results.statistics import ALPHA, Array, Estimate
 from runner.text import visible
@@ -136,10 +137,10 @@ class History:
 
     @property
     def exit_code(self) -> int:
-        """0: nothing moved. 1: something moved, or fails since. 2: some row is open, or there is no row."""
+        """0: nothing moved. 1: something moved, or fails since. 3: some row is open, or there is no row."""
         if self.moved or self.broken:
-            return 1
-        return 2 if not self.rows or any(row.verdict == "open" for row in self.rows) else 0
+            return ExitCode.FOUND
+        return one_code(failed=False, is_open=not self.rows or any(row.verdict == "open" for row in self.rows))
 
     @property
     def summary(self) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from runner.cli.shared import PLAIN, LazyGroup
-from runner.errors import NothingBegunError, UserError, system_fault
+from runner.errors import MEANINGS, ExitCode, UserError, code_of_fault, system_fault
 
 # In characters. If nothing can run, each combination has its reason.
 _LONGEST_ERROR = 20_000
@@ -57,7 +57,7 @@ def _one_style() -> Iterator[None]:
 
         words = error.format_message().rstrip(".").replace("Value error, ", "")  # type: ignore[attr-defined]
         _say(f"{visible(words, _LONGEST_USAGE)}; `{path} --help` shows what there is")
-        raise typer.Exit(UserError.exit_code) from None
+        raise typer.Exit(ExitCode.USAGE) from None
 
 
 class Commands(LazyGroup):
@@ -100,18 +100,21 @@ class Commands(LazyGroup):
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             _say("interrupted")
-            raise typer.Exit(NothingBegunError.exit_code) from None
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
         except BrokenPipeError:
             raise
         except OSError as error:
             _say(system_fault(error))
-            raise typer.Exit(UserError.exit_code) from None
+            raise typer.Exit(code_of_fault(error)) from None
 
 
 # Every command below takes these names of its help from here.
 _HELP = {"help_option_names": ["--help", "-h"]}
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, context_settings=_HELP, **PLAIN)
+# A paragraph each: the terminal and docs/cli.md show it alike.
+_CODES = "\n\n".join(["Exit codes of every command:", *(f"* `{code:d}`: {words}." for code, words in MEANINGS.items())])
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, context_settings=_HELP, epilog=_CODES, **PLAIN)
 
 
 def _print_version(wanted: bool) -> None:

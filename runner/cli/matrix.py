@@ -16,7 +16,7 @@ import typer
 from runner.admission.renew import renew
 from runner.cli.report import Reporter, report_path, write_report, write_report_beside
 from runner.cli.shared import TextOrJson, flag_of, note, takes_options
-from runner.errors import NothingBegunError, UserError, system_fault
+from runner.errors import ExitCode, NothingBegunError, UserError, code_of_fault, one_code, system_fault
 from runner.json_document import print_document
 from runner.results.store import RunStore, statuses
 from runner.run import begin, budget, progress
@@ -49,7 +49,8 @@ def matrix(
     ] = False,
     output_format: TextOrJson = "text",
 ) -> None:
-    """Exit code 0: all cells are ok, or all that --minutes held; 1: some failed or were not run; 2: the run could not start."""
+    """Exit code 0: all cells are ok, or all that --minutes held; 1: some failed or were not run; 4: nothing could be
+    measured; 130: interrupted."""
     as_json = output_format == "json"
     ends_at = _ends_at(minutes)
     with contextlib.ExitStack() as stack:
@@ -128,10 +129,10 @@ def measure(
             print_document(summary.document(run))
     except OSError as error:
         note(f"runner: {system_fault(error)}; what had ended before is kept, and --resume goes on from there")
-        return 1
+        return ExitCode.FOUND if run.parcels() else code_of_fault(error)
     except KeyboardInterrupt:
         note(f"runner: interrupted; go on with: {summary.go_on_with(run)}")
-        return 1
+        return ExitCode.INTERRUPTED
     return code
 
 
@@ -186,9 +187,7 @@ def _say_complete(run: RunStore, as_json: bool) -> None:
 
 def code_of(run: RunStore) -> int:
     """The exit code of a run of which nothing is left."""
-    from runner.run import summary
-
-    return summary.OK if set(statuses(run.folder).values()) == {"ok"} else summary.SOME_FAILED
+    return one_code(set(statuses(run.folder).values()) != {"ok"}, is_open=False)
 
 
 def _is_report_old(run: RunStore) -> bool:

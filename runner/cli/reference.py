@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from runner.cli.shared import PLAIN, Out, TextOrJson, chosen_runs, note, split_words
+from runner.errors import one_code
 from runner.paths import data_folder
 from runner.results.store import write_bytes
 from runner.text import in_a_line, plural
@@ -137,7 +138,7 @@ def judge_bundles(
 ) -> None:
     """Judge bundles that somebody brings to a collection: each tape is admitted anew.
 
-    Exit codes: 0 all are accepted; 1 some are refused; 2 a person must look at some.
+    Exit codes: 0 all are accepted; 1 some are refused; 3 a person must look at some.
     """
     from runner.verify.references.contributed import collection as contributed
     from runner.verify.references.contributed.judge import comment
@@ -152,7 +153,7 @@ def judge_bundles(
     if markdown:
         write_bytes(markdown, comment(judgements).encode())
     verdicts = {one.verdict for one in judgements}
-    raise typer.Exit(1 if "refused" in verdicts else 2 if "open" in verdicts else 0)
+    raise typer.Exit(one_code("refused" in verdicts, "open" in verdicts))
 
 
 @app.command("index")

@@ -16,7 +16,7 @@ from runner.catalog.names import ROSETTA, full_name
 from runner.cli.reference import shelf
 from runner.cli.report import write_report
 from runner.cli.shared import TextOrJson, chosen_runs, note, split_words, takes_options
-from runner.errors import NothingBegunError, UserError
+from runner.errors import CannotBeginError, NothingBegunError, UserError
 from runner.json_document import print_document
 from runner.results.store import write_bytes
 from runner.run.options import Options
@@ -131,7 +131,7 @@ def verify(
     prometheus: Prometheus = None,
     output_format: TextOrJson = "text",
 ) -> None:
-    """Exit codes: 0 it does; 1 it does not; 2 it is open (no reference, or too little was measured)."""
+    """Exit codes: 0 it does; 1 it does not; 3 it is open (no reference, or too little was measured); 4 nothing could be measured."""
     if more and not run:
         raise UserError(f"{more[0]}: runs are judged with --run: say `runner verify --run {more[0]}`")
     run = [*(run or ()), *(more or ())]
@@ -154,7 +154,7 @@ def verify(
         verdicts = judge(folders)
     except KeyboardInterrupt:
         raise NothingBegunError("interrupted: nothing was judged") from None
-    _refuse_nothing(verdicts, each_gpu)
+    _refuse_nothing(verdicts, each_gpu, bool(run))
     if each_gpu:
         verdicts = with_fleets(verdicts, folders, beside(folders))
     _print(verdicts, output_format == "json", junit, markdown, prometheus)
@@ -259,10 +259,11 @@ def _limited(time: str | None) -> verification_run.Limit | None:
     return limited
 
 
-def _refuse_nothing(verdicts: Verification, each_gpu: bool) -> None:
+def _refuse_nothing(verdicts: Verification, each_gpu: bool, stored: bool) -> None:
     """Raises UserError where the runs hold no cell to judge. Says so where `each_gpu` finds none of a GPU."""
     if not verdicts.findings and verdicts.waiting:
-        raise UserError(f"nothing was measured, so there is nothing to judge: {'; '.join(verdicts.waiting)}")
+        error = UserError if stored else CannotBeginError
+        raise error(f"nothing was measured, so there is nothing to judge: {'; '.join(verdicts.waiting)}")
     if not verdicts.findings:
         raise UserError("the runs hold no cell, so there is nothing to judge")
     if each_gpu and not any(finding.device_uuid for finding in verdicts.findings):

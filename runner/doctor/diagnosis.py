@@ -13,6 +13,7 @@ from runner.doctor.folders import folders
 from runner.doctor.gpu_checks import cuda, driver, gpus, mig
 from runner.doctor.limits import clock, processes
 from runner.doctor.scene import FAIL, WARN, Check, Scene, gather
+from runner.errors import one_code
 from runner.json_document import print_document
 from runner.terminal import folded
 
@@ -40,7 +41,7 @@ def run(as_json: bool, base_image: str | None, image: str | None, out: Path) -> 
         print_checks(checks)
         bad = failed(checks)
         print(f"\n{len(bad)} failed: {', '.join(bad)}" if bad else "\nnothing failed")
-    return 1 if failed(checks) else 0
+    return one_code(bool(failed(checks)), is_open=False)
 
 
 def failed(checks: Sequence[Check]) -> list[str]:

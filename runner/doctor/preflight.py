@@ -21,10 +21,10 @@ from bench import rules
 from runner.doctor.folders import folders
 from runner.doctor.gpu_checks import cuda, driver, gpus, mig
 from runner.doctor.limits import clock, processes
-from runner.doctor.scene import FAIL, OK, OPEN, Check, Scene, gather
+from runner.doctor.scene import FAIL, LACKING, OK, OPEN, Check, Scene, gather
 from runner.engines import trial
 from runner.engines.base import ReadyImage, Slot
-from runner.errors import UserError
+from runner.errors import ExitCode, UserError, one_code
 from runner.machine import lease
 from runner.results.datasheets import bare_model
 from runner.run.begin import look_ahead, refuse_nothing
@@ -49,7 +49,7 @@ _LABEL = "verify-level-2"
 
 
 class PreflightDocument(TypedDict):
-    """All checks of a level, and the exit code: 0 all passed; 1 one failed; 2 one is open."""
+    """All checks of a level, and the exit code: 0 all passed; 1 one failed; 3 one is open; 4 they could not begin."""
 
     level: int
     exit_code: int
@@ -82,14 +82,16 @@ def preflight(options: Options, level: int, references: Sequence[Reference]) -> 
     return checks
 
 
-def exit_code(checks: Sequence[Check]) -> int:
+def exit_code(checks: Sequence[Check]) -> ExitCode:
     statuses = {check.status for check in checks}
-    return 1 if FAIL in statuses else 2 if OPEN in statuses else 0
+    if LACKING in statuses and FAIL not in statuses:
+        return ExitCode.CANNOT_BEGIN
+    return one_code(FAIL in statuses, OPEN in statuses)
 
 
 def ending(checks: Sequence[Check], level: int) -> str:
     """The result of all checks, in a sentence."""
-    for word, status in (("FAIL", FAIL), ("open", OPEN)):
+    for word, status in (("FAIL", FAIL), ("could not begin", LACKING), ("open", OPEN)):
         if names := [check.name for check in checks if check.status == status]:
             return f"{word}: {plural(len(names), 'check')} of {len(checks)}: {', '.join(names)}"
     speed = "this level judges no step time: `runner verify --level 3` does"
@@ -112,7 +114,8 @@ def _collect(checks: list[Check], name: str, seconds: float, making: Iterator[Ch
         fix = "look at what else runs on the machine, then run the same command once more"
         checks.append(Check("time", OPEN, saw, "what was not checked by then is not known", fix))
     except UserError as error:
-        checks.append(Check("environment", OPEN, str(error), "what needs it was not checked"))
+        status = LACKING if error.exit_code is ExitCode.CANNOT_BEGIN else OPEN
+        checks.append(Check("environment", status, str(error), "what needs it was not checked"))
     except Exception as error:
         # Exit code 1 takes a node out of work, and a fault of this program says nothing of the node.
         traceback.print_exc()
@@ -122,7 +125,7 @@ def _collect(checks: list[Check], name: str, seconds: float, making: Iterator[Ch
 
 @contextlib.contextmanager
 def _limited(seconds: float, name: str) -> Iterator[None]:
-    """Raise TimeIsOverError in the block after so many seconds; end the process with exit code 2 if even that does not end it."""
+    """Raise TimeIsOverError in the block after so many seconds; end the process as open if even that does not end it."""
 
     def over(*_: object) -> None:
         raise TimeIsOverError
@@ -130,7 +133,7 @@ def _limited(seconds: float, name: str) -> Iterator[None]:
     def give_up() -> None:
         sys.stderr.write(f"{name}: a call did not return within {seconds + _GRACE_SECONDS:.0f} s: ended as open\n")
         sys.stderr.flush()
-        os._exit(UserError.exit_code)
+        os._exit(ExitCode.OPEN)
 
     last = threading.Timer(seconds + _GRACE_SECONDS, give_up)
     last.daemon = True

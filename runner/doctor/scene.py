@@ -15,7 +15,7 @@ from runner.machine.detect import detect_cpu, detect_gpus
 from runner.machine.devices import Gpu
 from runner.machine.visible import limits
 
-OK, WARN, FAIL, SKIPPED, OPEN = "ok", "warn", "fail", "skipped", "open"
+OK, WARN, FAIL, SKIPPED, OPEN, LACKING = "ok", "warn", "fail", "skipped", "open", "lacking"
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Check:
     """The result of one check."""
 
     name: str
-    status: str  # ok | warn | fail | skipped; open: it could not be told
+    status: str  # ok | warn | fail | skipped; open: it could not be told; lacking: what the checks need is not there
     saw: str
     means: str = ""
     fix: str = ""

@@ -73,9 +73,9 @@ def of_verification(verification: Verification) -> bytes:
 
 def _ended(level: int, code: int) -> tuple[_Gauge, _Gauge]:
     """The result and its time, by which a rule sees that the verification did not run again."""
-    result = _Gauge("exit_code", "Result of the verification: 0 pass, 1 fail, 2 open.")
+    result = _Gauge("exit_code", "Result of the verification: 0 pass, 1 fail, 3 open, 4 it could not begin.")
     when = _Gauge("timestamp_seconds", "Unix time at which the verification ended.")
-    result.put({"level": str(level)}, code)
+    result.put({"level": str(level)}, int(code))
     when.put({"level": str(level)}, round(time.time(), 3))
     return result, when
 

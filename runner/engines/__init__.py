@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from runner.catalog.images import Image
 from runner.engines.base import Engine, EngineError, Settings
+from runner.errors import UserError
 
 # Name -> the class that keeps the protocol `Engine`. It is imported when it is chosen: an engine's libraries are slow to load.
 ENGINES = {
@@ -30,7 +31,8 @@ def choose(
     planned: Planned = lambda _: (),
     gpus: bool = False,
 ) -> tuple[Engine, str]:
-    """The engine of that name, and a sentence that says which it is and why. Raises EngineError when it cannot be used.
+    """The engine of that name, and a sentence that says which it is and why. Raises EngineError when it cannot be used,
+    and UserError where a setting is not for it.
 
     `planned` says which images an engine would run: `auto` asks an engine about these only. `gpus`: the machine has GPUs to use.
     """
@@ -40,18 +42,18 @@ def choose(
     else:
         engine, why = _make(name, settings), "as --engine says"
     if settings.python and not engine.measures_interpreter:
-        raise EngineError(f"--python: engine {name} does not measure an interpreter; say --engine host as well")
+        raise UserError(f"--python: engine {name} does not measure an interpreter; say --engine host as well")
     if settings.images_from and name != "auto" and not engine.loads_images:
-        raise EngineError(f"--images-from: engine {name} loads no images; leave it out, or say --engine docker")
+        raise UserError(f"--images-from: engine {name} loads no images; leave it out, or say --engine docker")
     if name != "auto" and (reason := engine.unavailable()):
         raise EngineError(f"the engine {name} cannot be used: {reason}")
     return engine, f"engine {engine.name}: {why}"
 
 
 def _make(name: str, settings: Settings) -> Engine:
-    """The engine of that name, as the settings say. Raises EngineError."""
+    """The engine of that name, as the settings say. Raises EngineError, and UserError for another name."""
     if name not in ENGINES:
-        raise EngineError(f"there is no engine {name!r}; there are {', '.join(['auto', *ENGINES])}")
+        raise UserError(f"there is no engine {name!r}; there are {', '.join(['auto', *ENGINES])}")
     try:
         engine: Engine = pkgutil.resolve_name(ENGINES[name])(settings)
     except ImportError as error:

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from runner import known_messages
 from runner.catalog.architectures import for_machine
 from runner.catalog.images import LINKS, Image, read_pins
-from runner.errors import EngineError, naming
+from runner.errors import EngineError, ExitCode, naming
 from runner.images import pip_configuration
 from runner.images.docker_client import (
     DockerError,
@@ -83,6 +83,8 @@ SHOWN_LINES = 25
 
 class BuildError(EngineError):
     """A build that failed; the message ends with the log's last lines and where the whole log lies."""
+
+    exit_code = ExitCode.FOUND
 
 
 def machine_of(client: DockerClient, base: str) -> str:

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from runner import trees
-from runner.errors import UserError
+from runner.errors import ExitCode, UserError, code_of_fault
 from runner.paths import BENCH, PROJECT
 
 MOST_BYTES = 50 * 2**20
@@ -139,7 +139,7 @@ def _copy_distribution(name: str, folder: Path) -> None:
 def main() -> int:
     if len(sys.argv) != 2:
         print("usage: python -m runner.kit.bundle FOLDER", file=sys.stderr)
-        return 2
+        return ExitCode.USAGE
     folder = Path(sys.argv[1])
     try:
         size = build(folder)
@@ -148,7 +148,7 @@ def main() -> int:
         return error.exit_code
     except OSError as error:
         print(f"gpu-kit: {error.filename or folder}: {error.strerror or error}; name another folder", file=sys.stderr)
-        return 2
+        return code_of_fault(error)
     print(f"{folder}: {size / 1e6:.1f} MB; copy it to a machine with a GPU, and run python3 kit.py there")
     return 0
 

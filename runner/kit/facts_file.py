@@ -16,7 +16,7 @@ from typing import Any
 from bench import identity, rules
 from runner.catalog.names import unknown_name
 from runner.engines.process import installed
-from runner.errors import UserError
+from runner.errors import CannotBeginError, UserError
 from runner.kit import pack
 from runner.kit.command_line import say
 from runner.kit.steps import KitStep, Wanted, plan
@@ -100,7 +100,7 @@ def _planned(options: argparse.Namespace, machine: Machine, packages: Mapping[st
     steps, skips = plan(entries, machine, installed.lock_sha256(packages), wanted)
     if not steps:
         none = f"{options.python} has none of the frameworks; --python names another interpreter"
-        raise UserError(f"nothing can be measured: {skips[0].reason if skips else none}")
+        raise CannotBeginError(f"nothing can be measured: {skips[0].reason if skips else none}")
     return {
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "python": options.python,

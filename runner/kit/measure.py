@@ -15,7 +15,7 @@ from pathlib import Path
 from bench import identity
 from runner.engines.base import ReadyImage
 from runner.engines.process import installed
-from runner.errors import UserError, system_fault
+from runner.errors import CannotBeginError, ExitCode, UserError, code_of_fault, one_code, system_fault
 from runner.kit import pack
 from runner.kit.agreement import sentence, total
 from runner.kit.command_line import parser, say
@@ -29,19 +29,19 @@ from runner.machine.devices import Gpu, Machine
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit code 0: every step was done, and ended well or was refused; 1: some failed or were not done; 2: nothing could be measured, or
-    the GPU is gone; 130: interrupted."""
+    """Exit code 0: every step was done, and ended well or was refused; 1: some failed or were not done; 2: a mistake of the
+    command line, or a file that cannot be read; 4: nothing could be measured; 130: interrupted."""
     try:
         return run(parser().parse_args(words))
     except KeyboardInterrupt:
         print("kit.py: interrupted; what had ended is kept, run it again", file=sys.stderr)
-        return 130
+        return ExitCode.INTERRUPTED
     except UserError as error:
         print(f"kit.py: {error}", file=sys.stderr)
-        return 2
+        return error.exit_code
     except OSError as error:
         print(f"kit.py: {system_fault(error)}; what had ended is kept, run it again", file=sys.stderr)
-        return 2
+        return code_of_fault(error)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -77,8 +77,7 @@ def run(options: argparse.Namespace) -> int:
         doer = Doer(out, engine, ready, replace(machine, gpus=machine.gpus[:1]), monitor, deadline, code)
         why = doer.do([step for step in steps if not pack.path_of(out, step).is_file()])
         engine.sweep()
-    code = _conclude(out, steps, why, doer.why_left)
-    return 2 if doer.gone else code
+    return _conclude(out, steps, why, [*doer.why_left, *([doer.gone] if doer.gone else [])])
 
 
 def _machine(device: str, names: str) -> Machine:
@@ -87,22 +86,24 @@ def _machine(device: str, names: str) -> Machine:
         machine = detect("none" if device == "cpu" else names)
     except HardwareError as error:
         words = str(error).replace("say --gpus none", "--device cpu measures the CPU")
-        raise UserError(words.replace("--gpus", "--gpu")) from None
+        raise CannotBeginError(words.replace("--gpus", "--gpu")) from None
     if device == "cuda" and not machine.gpus:
         # The kit shares no GPU.
         why = str(machine.why_no_gpu).replace(", or share it with --share", "")
-        raise UserError(f"there is no GPU to measure: {why}; --device cpu measures the CPU")
+        raise CannotBeginError(f"there is no GPU to measure: {why}; --device cpu measures the CPU")
     return machine
 
 
 def _open(python: str, gpu: Gpu) -> None:
-    """Raises UserError where CUDA does not open this GPU: nothing is begun, and nothing counts as done."""
+    """Raises CannotBeginError where CUDA does not open this GPU: nothing is begun, and nothing counts as done."""
     uuids, reason = installed.opened(python, gpu.uuid)
     if reason:
-        raise UserError(f"{gpu.model} cannot be opened: {reason}; then run the same command again")
+        raise CannotBeginError(f"{gpu.model} cannot be opened: {reason}; then run the same command again")
     # A driver that tells no UUID cannot be held to one.
     if uuids and uuids != [gpu.uuid]:
-        raise UserError(f"the driver shows {gpu.uuid}, and CUDA opens {', '.join(uuids)} instead; restart the machine")
+        raise CannotBeginError(
+            f"the driver shows {gpu.uuid}, and CUDA opens {', '.join(uuids)} instead; restart the machine"
+        )
 
 
 def _conclude(out: Path, steps: Sequence[KitStep], why: str, why_left: Collection[str]) -> int:
@@ -127,5 +128,5 @@ def _conclude(out: Path, steps: Sequence[KitStep], why: str, why_left: Collectio
     say("on another machine: runner import " + archive.name)
     if not ok and not failed and (why_left or not left):
         say("nothing was measured" + ("" if left else ": every step was refused, and the line of each says why"))
-        return 2
-    return 1 if failed or left else 0
+        return ExitCode.CANNOT_BEGIN
+    return one_code(bool(failed or left), is_open=False)

@@ -5,9 +5,11 @@ import os
 import sys
 
 if sys.version_info < (3, 10):  # noqa: UP036 - an older Python must say this, too
-    sys.exit(
-        "kit.py needs Python 3.10 or newer; --python names the interpreter that has the frameworks, which may be older"
+    sys.stderr.write(
+        "kit.py needs Python 3.10 or newer; --python names the interpreter that has the frameworks, which may be older\n"
     )
+    # As runner/errors.py has it for what could not begin.
+    sys.exit(4)
 
 # Nothing is written beside the kit, the frameworks or anything else.
 sys.dont_write_bytecode = True

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench import rules
-from runner.errors import UserError
+from runner.errors import CannotBeginError, UserError
 from runner.machine import control_groups, nvml
 from runner.machine.devices import Cpu, Gpu, Machine, Refused, bare_uuid, busy, is_busy, unknown_users
 from runner.machine.visible import visible
@@ -22,7 +23,7 @@ _QUOTA = (
 )
 
 
-class HardwareError(UserError):
+class HardwareError(CannotBeginError):
     """--gpus names GPUs that cannot be used; the message says which, and what there is."""
 
 
@@ -58,7 +59,7 @@ def detect(names: str, share: bool = False) -> Machine:
 def choose_gpus(gpus: Sequence[Gpu], names: Sequence[str], why: str | None = None) -> tuple[Gpu, ...]:
     """The GPUs that indexes (`3`, `3:0` for a MIG instance) or UUIDs or unique beginnings of them name.
 
-    Raises HardwareError.
+    Raises HardwareError, or UserError for what is no name of a GPU.
     """
     if not gpus:
         raise HardwareError(f"--gpus {','.join(names)}: {why or 'this machine has no GPU to use'}; say --gpus none")
@@ -70,7 +71,9 @@ def choose_gpus(gpus: Sequence[Gpu], names: Sequence[str], why: str | None = Non
         else:
             fits = [gpu for gpu in gpus if name and bare_uuid(gpu.uuid).startswith(bare_uuid(name))]
         if len(fits) != 1:
-            raise HardwareError(
+            # A GPU that has an index or a UUID and is not there may have been lost.
+            lost = not fits and re.fullmatch(r"[0-9:]+|(GPU-|MIG-)?[0-9a-f-]{4,}", name, re.IGNORECASE)
+            raise (HardwareError if lost else UserError)(
                 f"--gpus: {name!r} names {'no' if not fits else 'more than one'} GPU; there are {all_gpus}"
             )
         if fits[0] not in chosen:

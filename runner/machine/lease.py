@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.errors import UserError
+from runner.errors import CannotBeginError
 from runner.paths import cache_folder
 
 # One place for all users of the machine: the first of these that root made for everybody. The variable moves it.
@@ -47,7 +47,7 @@ _POLL_SECONDS = 1.0
 _SAY_SECONDS = 30.0
 
 
-class LeaseError(UserError):
+class LeaseError(CannotBeginError):
     """A GPU, the CPUs or a run is held by another runner; the message says by whom."""
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runner.errors import UserError
+from runner.errors import CannotBeginError
 from runner.machine import processes
 from runner.machine.devices import Gpu, Process, Refused
 
@@ -44,7 +44,7 @@ _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: PROHIBITED, 3: EXCLUSI
 Answer = TypeVar("Answer")
 
 
-class NvmlError(UserError):
+class NvmlError(CannotBeginError):
     """There is no driver to ask; the message is a clause."""
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.engines.base import Engine, ReadyImage, Running
+from runner.errors import UserError
 from runner.machine.devices import Machine
 from runner.nodes import node_table
 from runner.nodes.fleet import Fleet, Member, hellos, opened_fleet
 from runner.nodes.transports.choose import nodes_of
-from runner.nodes.transports.transport import NodesError
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan, Skip
 from runner.run.dispatch import Job, run_alone
@@ -113,7 +113,7 @@ def looking(enter: Callable[[AbstractContextManager[Fleet]], Fleet]) -> Callable
 
 
 def _check(options: Options, minutes: float | None) -> None:
-    """Raise NodesError for an option that would not do on several nodes what it promises."""
+    """Raise UserError for an option that would not do on several nodes what it promises."""
     reasons = {
         "--minutes": (minutes is not None, "what fits depends on when each node is ready"),
         "--lock-clocks": (options.lock_clocks is not None, "it locks the clocks of one machine"),
@@ -122,7 +122,7 @@ def _check(options: Options, minutes: float | None) -> None:
     }
     for option, (given, why) in reasons.items():
         if given:
-            raise NodesError(f"{option} does not go with --nodes: {why}; leave one of the two out")
+            raise UserError(f"{option} does not go with --nodes: {why}; leave one of the two out")
 
 
 def prospect_of(fleet: Fleet, options: Options) -> FleetProspect:

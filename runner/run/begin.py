@@ -24,6 +24,7 @@ from runner.catalog.architectures import for_machine, kernel_machine
 from runner.catalog.images import Image, load_catalog, select_images
 from runner.engines import choose
 from runner.engines.base import Engine, Settings
+from runner.errors import CannotBeginError, ExitCode, code_of_fault
 from runner.machine import detect, lease
 from runner.machine.devices import Machine
 from runner.paths import data_folder
@@ -46,7 +47,7 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
     """
     machine = detect.detect(options.gpus, options.share)
     if machine.broken:
-        raise UsageError(
+        raise CannotBeginError(
             f"no GPU can be used: {machine.why_no_gpu}; then the same command measures it. --gpus none measures the CPU"
         )
     if minutes is not None and "precisions" not in options.model_fields_set:
@@ -128,14 +129,15 @@ def _check(options: Options, machine: Machine) -> None:
         "--cool-down": options.cool_down,
     }
     for option in (option for option, given in wanted.items() if given and not machine.gpus):
-        raise UsageError(f"{option}: no GPU can be used here ({machine.why_no_gpu}); leave the option out")
+        error = UsageError if options.gpus == "none" else CannotBeginError
+        raise error(f"{option}: no GPU can be used here ({machine.why_no_gpu}); leave the option out")
 
 
 def refuse_nothing(prospect: Prospect) -> None:
-    """Raise UsageError, with the reasons, where nothing can be run."""
+    """Raise CannotBeginError, with the reasons, where nothing can be run."""
     if not prospect.plan.cells:
         reasons = "\n".join(dict.fromkeys(f"  {skip.image}: {skip.reason}" for skip in prospect.plan.skips))
-        raise UsageError(f"none of these cells can run here:\n{reasons or '  no image was chosen'}")
+        raise CannotBeginError(f"none of these cells can run here:\n{reasons or '  no image was chosen'}")
 
 
 # Finds what would be run: look_ahead, or what looks at several nodes.
@@ -226,7 +228,8 @@ def _new_run(out: Path, now: datetime) -> store.RunStore:
             if not out.is_dir():
                 raise UsageError(f"--out: {out} is not a folder; name another") from None
         except OSError as error:
-            raise UsageError(f"--out: no run can be stored in {out} ({error.strerror}); name another folder") from None
+            fault = UsageError if code_of_fault(error) is ExitCode.USAGE else CannotBeginError
+            raise fault(f"--out: no run can be stored in {out} ({error.strerror}); name another folder") from None
         else:
             return store.RunStore(folder)
 
@@ -259,7 +262,7 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
     today = {cell.id for cell in prospect.plan.cells}
     too_large = {skip.image: skip.reason for skip in prospect.plan.skips if skip.reason.startswith(TOO_LARGE)}
     if (lost := [image for cell, image in planned.items() if cell not in today]) and set(lost) <= too_large.keys():
-        raise UsageError(f"--resume {name}: {lost[0]}: {too_large[lost[0]].partition('; ')[0]}; free some")
+        raise CannotBeginError(f"--resume {name}: {lost[0]}: {too_large[lost[0]].partition('; ')[0]}; free some")
     if lost or not planned:
         which = f": it lacks {len(lost)} of {len(planned)}, as {lost[0]}'s" if lost else ""
         raise UsageError(

@@ -19,6 +19,7 @@ from runner.admission.renew import renew
 from runner.catalog import frameworks
 from runner.engines.base import ReadyImage
 from runner.engines.process import installed
+from runner.errors import CannotBeginError, ExitCode
 from runner.machine import clocks, lease, nvml, telemetry, telemetry_gpu
 from runner.machine.devices import Gpu
 from runner.plan.durations import Preparation
@@ -34,7 +35,7 @@ from runner.run.attempt import AttemptContext, Limits
 from runner.run.budget import Agenda, without
 from runner.run.dispatch import Job
 from runner.run.open_pairs import OpenPairs
-from runner.run.options import Options, UsageError
+from runner.run.options import Options
 from runner.run.progress import say
 from runner.run.prospect import Prospect
 from runner.run.schedule import CellRunner
@@ -55,15 +56,15 @@ _RENEW_RATIO = 20.0
 
 
 def open_gpus(engine: str, gpus: Sequence[Gpu], run_id: str) -> None:
-    """Raises UsageError where the CUDA driver answers and does not open a GPU, or opens another: its cells would get no further."""
+    """Raises CannotBeginError where the CUDA driver answers and does not open a GPU, or opens another: its cells would get no further."""
     # A container may open what a process of its host may not.
     for gpu in gpus if engine not in CONTAINER_ENGINES else ():
         uuids, reason = installed.opened(sys.executable, gpu.uuid)
         if reason.startswith("cu"):
-            raise UsageError(f"{gpu.model} cannot be opened: {reason}; then say --resume {run_id}")
+            raise CannotBeginError(f"{gpu.model} cannot be opened: {reason}; then say --resume {run_id}")
         if uuids and uuids != [gpu.uuid]:
             opens = f"the driver shows {gpu.uuid}, and CUDA opens {', '.join(uuids)} instead"
-            raise UsageError(f"{opens}; restart the machine, then say --resume {run_id}")
+            raise CannotBeginError(f"{opens}; restart the machine, then say --resume {run_id}")
 
 
 def execute(
@@ -115,8 +116,8 @@ def execute(
 
 
 def exit_code(code: int, interrupted: bool, no_gpu: bool, statuses: Collection[str]) -> int:
-    """`code`, but 2 where nothing was measured since no GPU was opened, as before the first cell: a container tells it with its first."""
-    return UsageError.exit_code if no_gpu and not interrupted and "ok" not in statuses else code
+    """`code`, but that of a run that could not begin where no GPU was opened: a container tells it with its first cell."""
+    return ExitCode.CANNOT_BEGIN if no_gpu and not interrupted and "ok" not in statuses else code
 
 
 @dataclass

@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from runner.admission.renew import renew
-from runner.errors import UserError
+from runner.errors import ExitCode, UserError, one_code
 from runner.results import store
 from runner.results.cells import USUAL_OUT, resume_command
 from runner.results.rows import floats, parts, rows_of
@@ -18,8 +18,6 @@ from runner.run.dispatch import Job
 from runner.run.progress import not_yet_run, plain, say
 from runner.run.prospect import Prospect
 from runner.text import in_a_line, plural
-
-OK, SOME_FAILED = 0, 1
 
 Made = TypeVar("Made")
 
@@ -91,8 +89,16 @@ def conclude(
         how = "interrupted" if interrupted else _over(minutes, measured) if minutes is not None else "not all was run"
         more = " (--minutes 10 for ten minutes of it)" if minutes is not None else ""
         say(f"{how}; what had ended is kept. Go on with: {go_on_with(run)}{more}")
-    enough = not missing or (minutes is not None and not interrupted and measured > 0)
-    return OK if enough and not failed else SOME_FAILED
+    return code_of(len(missing), interrupted, minutes, measured, failed)
+
+
+def code_of(missing: int, interrupted: bool, minutes: float | None, measured: int, failed: int) -> ExitCode:
+    """The exit code of a run with so many repeats missing and failed, of which this call measured so many."""
+    if missing and interrupted:
+        return ExitCode.INTERRUPTED
+    if missing and not measured:
+        return ExitCode.CANNOT_BEGIN
+    return one_code(bool(failed or (missing and minutes is None)), is_open=False)
 
 
 def store_expectations(prospect: Prospect, run: store.RunStore, left: Sequence[Job]) -> None:

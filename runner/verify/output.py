@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from bench import rules
 from reports.answers.export import escaped, in_a_comment
 from reports.wording import says_nothing, step_interval, too_wide, wide_ratio
+from runner.errors import ExitCode
 from runner.results import parity
 from runner.results.cells import MOST_NAMES
 from runner.results.vendors.known_issues import known_issues
@@ -98,11 +99,11 @@ def ending(verification: Verification) -> str:
     kinds = [finding.kind for finding in verification.findings]
     gpus = verification.fleets
     nodes = "nodes, the " if any(finding.of == "node" for finding in gpus) else ""
-    if verification.exit_code == 1:
+    if verification.exit_code == ExitCode.FOUND:
         failed = [f"{nodes}{'GPUs and the ' if gpus else ''}cells that are slow, wrong or failed"]
         failed += [visible(f"{whole.name}: slow") for whole in verification.wholes if whole.verdict in FAIL]
         return f"FAIL: see the {'; '.join(failed)}"
-    if verification.exit_code == 0:
+    if verification.exit_code == ExitCode.OK:
         return _ending_of_pass(verification, nodes)
     counts = [f"{many} {kind}" for kind in dict.fromkeys(kinds) if kind not in PASS and (many := kinds.count(kind))]
     counts += [f"{whole.name}: {whole.verdict}" for whole in verification.wholes if not whole.passes]

@@ -38,6 +38,7 @@ from typing import Literal
 
 import numpy as np
 
+from runner.errors import one_code
 from runner.results.rank.blocks import Scatter, moderated_scatter
 from runner.results.statistics import REPEAT_DEVIATION, SEED, SESSION_DEVIATION, Array, median_draws, of_kind
 from runner.results.student import student_quantile
@@ -346,7 +347,6 @@ def excused(verdict: CellVerdict, differs: bool) -> CellVerdict:
 
 
 def exit_code(verdicts: Sequence[CellVerdict]) -> int:
-    """0: every cell passes; 1: at least one fails; 2: none fails, but not every cell could be judged, or there is no cell."""
-    if any(verdict in FAIL for verdict in verdicts):
-        return 1
-    return 0 if verdicts and all(verdict in PASS for verdict in verdicts) else 2
+    """0: every cell passes; 1: at least one fails; 3: none fails, but not every cell could be judged, or there is no cell."""
+    passes = verdicts and all(verdict in PASS for verdict in verdicts)
+    return one_code(any(verdict in FAIL for verdict in verdicts), not passes)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from runner.errors import ExitCode
 from runner.results.cells import MISSING, StoredCell, foreign_processes, middle, not_yet_run, run_word
 from runner.results.rank.blocks import Scatter
 from runner.results.statistics import Array, Estimate, of_kind
@@ -112,14 +113,14 @@ class Verification:
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 fail, 2 open: so is a run with cells that are not yet run.
+        """0 pass, 1 fail, 3 open: so is a run with cells that are not yet run.
 
         A device that is slower than the others of its model fails, whatever its reference. So do all cells together.
 
         A cell without a reference that decides passes where its own fleet was judged. A fleet that was not judged is open.
         """
         if any(finding.fleet.slow for finding in self.fleets):
-            return 1
+            return ExitCode.FOUND
         passed = {cell for finding in self.fleets if not finding.fleet.why_not for cell in finding.cells}
         passed = {(one.run_id, one.cell_id) for one in self.findings if _without_reference(one)} & passed
         passed |= self.settled

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from runner.errors import CannotBeginError, UndecidedError
 from runner.machine import lease
 from runner.machine.detect import detect
 from runner.results.store import RunStore, write_bytes
 from runner.run.begin import look_ahead, start
 from runner.run.dispatch import places
 from runner.run.execution import execute, interruptible
-from runner.run.options import Options, UsageError
+from runner.run.options import Options
 from runner.run.progress import announce, say
 from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
@@ -81,7 +82,7 @@ def measure_here(
     gpus = machine.gpus if not machine.gpus and not machine.refused else look_ahead(options).machine.gpus
     if len(gpus) < 2:
         why = f" ({machine.why_no_gpu})" if machine.why_no_gpu and not gpus else ""
-        raise UsageError(
+        raise CannotBeginError(
             f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here{why}; leave the option out"
         )
     part = limited(look_ahead(options.model_copy(update={"each_gpu": True}))) if limited else None
@@ -93,7 +94,7 @@ def measure_here(
         uuids = ",".join(gpu.uuid for gpu in gpus if gpu.model == model)
         prospect, run, _ = _measure(options.model_copy(update={"gpus": uuids, "each_gpu": True}), argv, write_report)
         if prospect.jobs_left(run):
-            raise UsageError(
+            raise UndecidedError(
                 f"{run.folder} was interrupted, so no GPU was compared; go on with `runner matrix --resume {run.folder}`, then compare "
                 f"with `runner verify --each-gpu --run {run.folder}`, which loads no GPU"
             )

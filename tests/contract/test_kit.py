@@ -78,7 +78,7 @@ def test_a_kit_measures_real_frameworks_and_its_archive_is_a_reference(
     assert all(cell["status"] == "ok" and cell["engine"] == "host" and cell["parity_passed"] for cell in ran)
     assert runner.invoke(app, ["reference", "save", str(folder), "--name", "there", "--noisy"]).exit_code == 0
     verified = runner.invoke(app, ["verify", "--run", str(folder), "--reference", "there", "--format", "json"])
-    assert verified.exit_code == 2, verified.output
+    assert verified.exit_code == 3, verified.output
     reasons = [finding["reason"] for finding in json.loads(verified.stdout)["findings"]]
     # All cells are in the reference, which was made from this very run.
     assert len(reasons) == len(modes)

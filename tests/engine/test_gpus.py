@@ -183,7 +183,7 @@ def test_a_second_runner_on_the_same_gpu_is_told_who_has_it(run: Run, fleet_file
     wait_for(lambda: bool(list((tmp_path / "leases").glob("*"))), first)
     second = run("--frameworks", "torch", "--no-wait")
     printed = ended(second)
-    assert second.returncode == 2
+    assert second.returncode == 4
     assert f"is held by another runner (process {first.pid}" in printed
     first.send_signal(signal.SIGINT)
     ended(first)

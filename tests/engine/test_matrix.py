@@ -206,5 +206,5 @@ def test_no_container_is_asked_for_where_there_is_no_engine(tmp_path: Path) -> N
         capture_output=True,
         text=True,
     )
-    assert ended.returncode == 2
+    assert ended.returncode == 4
     assert "no container engine answers" in ended.stdout + ended.stderr

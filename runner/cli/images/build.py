@@ -13,7 +13,7 @@ from runner.cli.images import chosen
 from runner.cli.shared import BaseImage, note
 from runner.engines.base import Settings
 from runner.engines.docker.engine import DockerEngine
-from runner.errors import UserError
+from runner.errors import CannotBeginError, FoundError, UserError
 from runner.images import builder, generated_files
 from runner.images.docker_client import connect, list_images
 from runner.images.transfer import registry
@@ -52,7 +52,7 @@ def build(
 
     images = [image for image in chosen(names or ["*-cpu"]) if names or image.untested is None]
     if reason := DockerEngine(Settings(base_image)).why_no_build():
-        raise UserError(reason)
+        raise CannotBeginError(reason)
     # One question for all of them: most are up to date.
     here = list_images(connect())
     with ThreadPoolExecutor(jobs) as pool:
@@ -62,4 +62,5 @@ def build(
         if not isinstance(error, UserError):
             raise error
     if errors:
-        raise UserError("\n".join(map(str, errors)))
+        begun = any(not isinstance(error, CannotBeginError) for error in errors)
+        raise (FoundError if begun else CannotBeginError)("\n".join(map(str, errors)))

@@ -12,7 +12,7 @@ from runner.catalog.images import Image
 from runner.catalog.workloads import adapters, load_workloads
 from runner.cli.images import SomeNames, chosen
 from runner.cli.shared import note
-from runner.errors import UserError
+from runner.errors import UserError, one_code
 from runner.images import consistency as rules
 from runner.images import generated_files
 from runner.images.libraries import library_record
@@ -43,7 +43,7 @@ def check(
         f"{len(images)} images, {plural(len(counted), 'problem')}"
         + (f"; {unpinned} base images without a digest, which --strict counts" if unpinned else "")
     )
-    raise typer.Exit(1 if counted else 0)
+    raise typer.Exit(one_code(bool(counted), is_open=False))
 
 
 def _holds_on(images: list[Image], name: str) -> int:
@@ -56,7 +56,7 @@ def _holds_on(images: list[Image], name: str) -> int:
         typer.echo(f"{image}: {reason or 'every pin of its lock has a wheel there, with its hash'}")
     held = sum(reason is None for reason in reasons.values())
     typer.echo(f"{held} of {plural(len(images), 'image')} on {architecture.name}")
-    return int(held < len(images))
+    return one_code(held < len(images), is_open=False)
 
 
 def libraries(names: SomeNames = None) -> None:
@@ -73,4 +73,4 @@ def libraries(names: SomeNames = None) -> None:
         typer.echo(f"{image.name}: {library_record.cell_text(image)}")
         resolution = library_record.resolution(image, record)
         bad = bad or resolution is None or bool(resolution.missing)
-    raise typer.Exit(1 if bad else 0)
+    raise typer.Exit(one_code(bad, is_open=False))

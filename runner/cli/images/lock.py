@@ -13,14 +13,11 @@ from runner.catalog.images import Image, load_catalog, load_image
 from runner.catalog.workloads import adapters, load_workloads
 from runner.cli.images import LastDay, Names, SomeNames, chosen, last_day
 from runner.cli.shared import note
-from runner.errors import UserError
+from runner.errors import CannotBeginError, UserError, one_code
 from runner.images import consistency as rules
 from runner.images import generated_files
 from runner.images import update as updates
 from runner.images.locking import LockError, make_lock
-
-# A pipeline goes on after this code. Python's own for a traceback is 1.
-_SOME_FAILED = 3
 
 
 def lock(names: Names, date: LastDay = None) -> None:
@@ -55,9 +52,9 @@ def update(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the newer releases, and write nothing.")] = False,
 ) -> None:
-    """Prints each new image and what a person must still do. Exit code 0: all of it is done, or nothing is newer; 2: it could not start,
-    or the newer releases of no image could be looked up; 3: some image was not looked up or its folder not made, or
-    `runner images check` names a problem. The other images are done then."""
+    """Prints each new image and what a person must still do. Exit code 0: all of it is done, or nothing is newer; 3: open, as some
+    image was not looked up or its folder not made, or `runner images check` names a problem, and the other images are done; 4: the newer
+    releases of no image could be looked up."""
     if cuda and not re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", cuda):
         raise UserError(f"--cuda: {cuda!r} is not a release of CUDA; write it like 13.2")
     day = last_day(date)
@@ -89,14 +86,14 @@ def update(
         failed |= _write_files(changed)
     elif not found:
         note("no newer release was found" + (" for the other images" if unanswered else ""))
-    raise typer.Exit(_SOME_FAILED if failed else 0)
+    raise typer.Exit(one_code(failed=False, is_open=failed))
 
 
 def _say_unanswered(names: list[str], of: int, in_pull_request: bool) -> None:
     """Name the images whose releases nobody could look up. Raises UserError where these are all: a workflow must not pass then."""
     advice = "where the package index does not answer, set PIP_INDEX_URL (or PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS) to one that does"
     if len(names) == of:
-        raise UserError(f"the newer releases of no image could be looked up (see above); {advice}")
+        raise CannotBeginError(f"the newer releases of no image could be looked up (see above); {advice}")
     note(f"runner: whether these have a newer release is unknown: {', '.join(names)}; {advice}")
     if in_pull_request:
         typer.echo("## Unknown\n\nWhether these images have a newer release could not be looked up:\n")

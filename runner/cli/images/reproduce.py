@@ -6,6 +6,7 @@ import typer
 
 from runner.cli.images import Names, chosen
 from runner.cli.shared import BaseImage, note
+from runner.errors import one_code
 from runner.images import builder
 from runner.images.docker_client import connect
 
@@ -19,4 +20,4 @@ def reproduce(names: Names, base_image: BaseImage = None) -> None:
         difference = builder.build_again(client, builder.recipe_here(client, image, base_image), image_id, note)
         different = different or difference is not None
         typer.echo(f"{image.name} {image_id} " + (f"differs: {difference}" if difference else "is reproduced"))
-    raise typer.Exit(1 if different else 0)
+    raise typer.Exit(one_code(different, is_open=False))

@@ -20,7 +20,7 @@ from runner.engines import compilation, trial
 from runner.engines.base import EngineError, Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.process.venv import VenvEngine
-from runner.errors import UserError
+from runner.errors import UserError, one_code
 from runner.images.absent import compiled
 from runner.images.absent.targets import load_targets
 from runner.images.tried import Tried, adapter_sha256, offered, read_record, recorded, shortcomings, write_record
@@ -85,7 +85,7 @@ def try_(
         here = [for_machine(image, kernel_machine()) for image in chosen(names)]
         good = [_checked(image, engine, wanted, trial.TrialEngine(driver), keep) for image in here]
         note("`runner images files` writes docs/gpu-images.md from the records")
-    raise typer.Exit(0 if all(good) else 1)
+    raise typer.Exit(one_code(not all(good), is_open=False))
 
 
 def _checked(

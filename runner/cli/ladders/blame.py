@@ -14,7 +14,7 @@ from runner.catalog.workloads import load_workloads
 from runner.cli.ladders.ladder_document import NO_ENDS, JudgedLadder, document, judged
 from runner.cli.matrix import code_of, measure, refuse_others
 from runner.cli.shared import Margin, TextOrJson, note, renewed, takes_options
-from runner.errors import NothingBegunError, UserError
+from runner.errors import ExitCode, NothingBegunError, UserError
 from runner.json_document import print_document
 from runner.results.rank.ranking import Pair
 from runner.results.store import RunStore
@@ -25,7 +25,6 @@ from runner.terminal import folded, print_table
 
 # Of a ladder of up to eight images, where one step is 5 % slower, at a noise of 1 % (docs/compare-and-history.md).
 REPEATS = 7
-OPEN = 2
 
 _HEADS = ("step", "changes", "times as long as before", "95 % interval", "verdict")
 
@@ -54,7 +53,8 @@ def blame(
 
     All of them are measured in one run, interleaved. `runner blame` on the two images of a step with several packages goes on from there.
 
-    Exit code 0: a step is named, or both take the same time; 1: something failed or was not run; 2: no step can be named.
+    Exit code 0: a step is named, or both take the same time; 1: something failed or was not run; 3: no step can be named;
+    4: nothing could be measured.
     """
     if not options.workloads:
         raise UserError("--workloads: name what became slower or faster, e.g. --workloads mlp-mnist")
@@ -100,7 +100,7 @@ def _answer(run: RunStore, ladder: Ladder, margin: float, as_json: bool) -> int:
         print_document(document(run, ladder, margin, answers))
     for one, sentence in () if as_json else answers:
         _print(one, ladder, sentence)
-    return 0 if named else OPEN
+    return ExitCode.OK if named else ExitCode.OPEN
 
 
 def _asked(options: Options, ladder: Ladder, common: tuple[str, ...]) -> Options:

@@ -8,7 +8,7 @@ import typer
 from typing_extensions import TypedDict
 
 from runner.cli.shared import TextOrJson, takes_options
-from runner.errors import NothingBegunError
+from runner.errors import NothingBegunError, one_code
 from runner.json_document import print_document
 from runner.machine.devices import Cpu, Gpu, Refused
 from runner.nodes import node_table
@@ -60,14 +60,14 @@ def nodes(
     ],
     output_format: TextOrJson = "text",
 ) -> None:
-    """Changes nothing. Exit code 0: all take part; 1: some do not; 2: none does."""
+    """Changes nothing. Exit code 0: all take part; 1: some do not; 4: none does."""
     try:
         with opened_fleet(nodes_of(where, options.gpus, options.share, measure=False), options) as fleet:
             _print(fleet, output_format == "json")
             everybody = len(fleet.taken()) == len(fleet.members)
     except KeyboardInterrupt:
         raise NothingBegunError("interrupted; nothing was changed") from None
-    raise typer.Exit(0 if everybody else 1)
+    raise typer.Exit(one_code(not everybody, is_open=False))
 
 
 def _print(fleet: Fleet, as_json: bool) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from runner.errors import UserError
 from runner.machine import detect
 from runner.nodes.transports.local import Local
 from runner.nodes.transports.ray import Ray
 from runner.nodes.transports.slurm import Slurm
 from runner.nodes.transports.ssh import Ssh
-from runner.nodes.transports.transport import Nodes, NodesError
+from runner.nodes.transports.transport import Nodes
 
 _MOST_LOCAL = 64
 
@@ -29,7 +30,7 @@ def nodes_of(text: str, gpus: str = "all", share: bool = False, measure: bool = 
         return Slurm(rest)
     if text == "ray" or (kind == "ray" and rest):
         return Ray(rest, measure)
-    raise NodesError(
+    raise UserError(
         f"--nodes: {text!r} is neither local:N, with N from 1 to {_MOST_LOCAL}, nor ssh:FILE, a file with a host a line, "
         "nor slurm:PARTITION, nor ray, the Ray cluster of this machine"
     )

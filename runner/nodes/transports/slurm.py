@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.errors import UserError
 from runner.nodes.transports import transport
 from runner.nodes.transports.transport import Node, Nodes, NodesError
 from runner.paths import find_program
@@ -64,12 +65,12 @@ class Slurm(Nodes):
                     f"--nodes slurm: there is no program {program} on PATH; run it where Slurm's commands are, on a login node"
                 )
         if where and not _WHERE.fullmatch(where):
-            raise NodesError(
+            raise UserError(
                 f"--nodes slurm: {in_a_line(where, 80)!r} is neither a partition nor nodes; `sinfo` shows both"
             )
         self._own = os.environ.get("SLURM_JOB_ID", "")
         if not where and not self._own:
-            raise NodesError(
+            raise UserError(
                 "--nodes slurm: this is no allocation of Slurm (SLURM_JOB_ID is not set); start it in one, or say slurm:PARTITION"
             )
         self._holder: subprocess.Popen[str] | None = None
@@ -108,12 +109,12 @@ class Slurm(Nodes):
         if not self._where or self._where == job.partition:
             return list(job.gpus)
         if _partition_state(self._where):
-            raise NodesError(
+            raise UserError(
                 f"--nodes slurm:{self._where}: this is job {job.id} in partition {job.partition}; say slurm, which means all its nodes"
             )
         names = _hosts(self._where)
         if others := [name for name in names if name not in job.gpus]:
-            raise NodesError(
+            raise UserError(
                 f"--nodes slurm:{self._where}: {others[0]} is no node of job {job.id}, which has {', '.join(job.gpus)}; "
                 "name nodes of this job, or say slurm"
             )
@@ -172,7 +173,7 @@ class Slurm(Nodes):
         states = _states(("-n", ",".join(names)))
         for name in names:
             if name not in states:
-                raise NodesError(
+                raise UserError(
                     f"--nodes slurm:{self._where}: Slurm knows no partition and no node of the name {name}; `sinfo` shows both"
                 )
             if states[name][0] not in _UP:
@@ -248,7 +249,7 @@ def _hosts(written: str) -> list[str]:
     # A node that is named twice is one.
     names = list(dict.fromkeys(_asked("scontrol", "show", "hostnames", written).split()))
     if not 0 < len(names) <= _MOST_NODES:
-        raise NodesError(f"--nodes slurm:{written} names {plural(len(names), 'node')}; it must name 1 to {_MOST_NODES}")
+        raise UserError(f"--nodes slurm:{written} names {plural(len(names), 'node')}; it must name 1 to {_MOST_NODES}")
     return names
 
 
@@ -286,7 +287,7 @@ def _gpus(gres: str) -> int:
 def _job(number: str) -> Allocation:
     """Slurm's description of a job that has its nodes. Raises NodesError."""
     if not re.fullmatch("[0-9]{1,12}", number):
-        raise NodesError(
+        raise UserError(
             f"--nodes slurm: SLURM_JOB_ID={in_a_line(number, 40)} is no number of a job; start it in an allocation"
         )
     said = _asked("scontrol", "show", "job", "-d", number)

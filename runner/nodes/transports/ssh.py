@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.errors import UserError
 from runner.nodes.transports import transport
 from runner.nodes.transports.transport import Node, Nodes, NodesError
 from runner.paths import find_program
@@ -37,7 +38,7 @@ class Ssh(Nodes):
         try:
             text = read_bytes(self._path, _MOST_HOSTS_BYTES).decode("utf-8-sig")
         except (OSError, ValueError) as error:
-            raise NodesError(
+            raise UserError(
                 f"--nodes ssh: {self._path} cannot be read ({error}); name a file with a host a line"
             ) from None
         nodes: dict[str, Node] = {}
@@ -46,15 +47,15 @@ class Ssh(Nodes):
             if not host:
                 continue
             if not _HOST.fullmatch(host) or len(more) > 1:
-                raise NodesError(
+                raise UserError(
                     f"{self._path}:{number}: {in_a_line(line, 80)!r} is neither HOST nor HOST PYTHON; "
                     "HOST is as ssh takes it, and PYTHON is that of the installation there"
                 )
             if host in nodes:
-                raise NodesError(f"{self._path}:{number}: {host} is there twice; remove one line")
+                raise UserError(f"{self._path}:{number}: {host} is there twice; remove one line")
             nodes[host] = Node(host, self._command(host, more[0] if more else sys.executable))
         if not 0 < len(nodes) <= _MOST_HOSTS:
-            raise NodesError(f"{self._path} names {plural(len(nodes), 'host')}; it must name 1 to {_MOST_HOSTS}")
+            raise UserError(f"{self._path} names {plural(len(nodes), 'host')}; it must name 1 to {_MOST_HOSTS}")
         return list(nodes.values())
 
     def _command(self, host: str, python: str) -> tuple[str, ...]:

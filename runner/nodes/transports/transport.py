@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from runner.errors import UserError
+from runner.errors import CannotBeginError
 
 # The arguments that start an agent with an interpreter.
 AGENT = ("-m", "runner", "agent")
 
 
-class NodesError(UserError):
+class NodesError(CannotBeginError):
     """--nodes names what cannot be reached, or no nodes."""
 
 

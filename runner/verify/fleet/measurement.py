@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.errors import UserError
+from runner.errors import CannotBeginError
 from runner.nodes import driver
 from runner.nodes.fleet import hellos
 from runner.nodes.fleet_plan import FleetProspect, looking
@@ -44,7 +44,9 @@ def measure_nodes(options: Options, argv: Sequence[str], write_report: WriteRepo
         announce(prospect)
         driver.execute(prospect, run, write_report)
     if not run.finished():
-        raise UserError(f"{run.folder}: no cell ended, so no GPU was compared; see the lines above, and measure again")
+        raise CannotBeginError(
+            f"{run.folder}: no cell ended, so no GPU was compared; see the lines above, and measure again"
+        )
     return [run.folder]
 
 

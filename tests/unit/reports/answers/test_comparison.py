@@ -76,7 +76,7 @@ def test_what_other_runs_show_makes_two_of_them_the_same_or_faster_and_their_abs
             night(out, f"d{day}", day)
         night(out, "d4", 4)
     result = ask(tmp_path / "two", "d1", "d4")
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert "2 runs" not in result.stdout
     assert "two runs are assumed to differ by up to 5.7" in result.stdout
     result = ask(tmp_path / "four", "d1", "d4", "--format", "json")
@@ -100,7 +100,7 @@ def test_mixed_precision_without_parity_at_fp32_is_compared_with_its_own_framewo
         folder = synthetic.make_run(tmp_path / name)
         stored.change(folder, "cells", lambda row: {**row, "precision": "amp-bf16"})
     of_two = ask(tmp_path, "torch", "jax", "--runs", "a")
-    assert of_two.exit_code == 2
+    assert of_two.exit_code == 3
     assert (
         "no cell is compared. Not compared: 2 too noisy, with too few windows, or without parity at fp32."
         in " ".join(of_two.stdout.split())
@@ -173,7 +173,7 @@ def test_of_a_pair_alone_in_its_folder_what_is_slower_for_all_never_ends_with_0(
     for name in ("d05", "d06"):
         shutil.copytree(daily / name, tmp_path / name)
     result = ask(tmp_path, "d05", "d06")
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     said = result.stdout.replace("\u00a0", " ")
     assert re.search(r"all cells together .*slower, perhaps by less than 5 %: takes 7\.\d+ % longer", said)
     # Nothing shows what a session does to one cell alone, so a cell may be open. None is the same.
@@ -285,7 +285,7 @@ def test_what_an_unfinished_run_lacks_is_a_line_with_the_command_that_measures_i
         "--modes default --gpus none`"
     )
     assert f"{left.repeats} repeats not yet run (3 cells without any repeat), about" in more
-    assert result.exit_code == 2, "what is not yet run is not lost"
+    assert result.exit_code == 3, "what is not yet run is not lost"
     refused = ask(tmp_path, "x", "y").stderr
     assert "torch-2.13.0-cpu" in refused
     assert "tensorflow" not in refused, "only what was measured can be compared"
@@ -452,14 +452,14 @@ def test_an_image_that_serves_two_frameworks_stands_for_the_one_it_is_named_afte
 
 
 @pytest.mark.parametrize("noisy", ["a", "b"])
-def test_a_cell_too_noisy_to_say_anything_is_not_lost_and_ends_with_2(tmp_path: Path, noisy: str) -> None:
+def test_a_cell_too_noisy_to_say_anything_is_not_lost_and_ends_as_open(tmp_path: Path, noisy: str) -> None:
     for draw, name in enumerate("ab"):
         synthetic.make_run(tmp_path / name, repeats=3, draw=draw, changes={"noise": 0.4} if name == noisy else {})
     result = ask(tmp_path, "a", "b", "--margin", "20")
     assert f"not compared: PyTorch 2.13.0, cnn-cifar10: in {noisy}: too noisy: ± 40" in result.stdout
     assert "Not compared: 1 too noisy, with too few windows, or without parity at fp32." in result.stdout
     assert "no longer measured" not in result.stdout
-    assert result.exit_code == 2
+    assert result.exit_code == 3
 
 
 @pytest.mark.parametrize("how", ["text", "markdown"])
@@ -530,7 +530,7 @@ def test_two_runs_with_no_cell_in_common_are_one_sentence_that_says_what_differs
     for image, workload in synthetic.LEVELS:
         synthetic.forget(folders["monday" if workload == "gru-imdb" else "tuesday"], image, workload)
     result = ask(tmp_path, "monday", "tuesday")
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert result.stdout == (
         "tuesday against monday: no cell of one is in the other: workload cnn-cifar10 in monday, gru-imdb in tuesday.\n"
     )
@@ -546,7 +546,7 @@ def test_a_cell_that_says_nothing_is_named_as_the_side_is_that_it_is_on(tmp_path
     stored.write_repeat(run, torch, 1, {table: stored.rows_of(short, table, torch) for table in TABLES})
     synthetic.forget(run, "torch-2.13.0-cpu", "cnn-cifar10")
     result = ask(run.parent, a, b)
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert (
         "not compared: PyTorch 2.13.0, gru-imdb: in torch: too few windows: 5, and a 95 % interval needs 6\n"
         in result.stdout

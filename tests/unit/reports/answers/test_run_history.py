@@ -82,7 +82,7 @@ def test_one_run_has_no_history_and_says_how_it_gets_one(tmp_path: Path) -> None
         "There is one run, 20261120. Measure again with the same options, then run `runner history` once more."
         in result.stdout
     )
-    assert result.exit_code == 2
+    assert result.exit_code == 3
 
 
 def test_repeats_that_are_too_noisy_are_said_to_be(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_repeats_that_are_too_noisy_are_said_to_be(tmp_path: Path) -> None:
     assert "too noisy or with too few windows to compare: " in result.stdout
     assert "PyTorch 2.13.0, cnn-cifar10" in result.stdout
     assert "No cell was measured" not in result.stdout
-    assert result.exit_code == 2
+    assert result.exit_code == 3
 
 
 def test_a_cell_that_is_too_noisy_in_every_run_is_named_beside_the_others(tmp_path: Path) -> None:

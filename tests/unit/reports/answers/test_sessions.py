@@ -307,7 +307,7 @@ def test_what_truly_happened_is_what_compare_says(change: str, runs: int) -> Non
     counts = [
         f"{name} {share([word == name for word in together]):.0%}" for name in ("slower", "faster", "same", "open")
     ]
-    codes = [f"{code}: {share([code == one for one in exits]):.0%}" for code in (0, 1, 2)]
+    codes = [f"{code}: {share([code == one for one in exits]):.0%}" for code in (0, 1, 3)]
     print(f"{change}, {runs} runs: all {counts}, first {share([row.real for row in first]):.0%} real, exit {codes}")
     truth = "slower" if levels[1] > 1 else "faster" if levels[1] < 1 else "same"
     wrong = {"slower": {"faster"}, "faster": {"slower"}, "same": {"slower", "faster"}}[truth]

@@ -310,7 +310,7 @@ def test_an_interrupt_ends_the_cells_within_5_seconds_and_says_how_to_resume(
     wait_for(lambda: not processes_of(folder_of(tmp_path).name), 5)
     _, err = process.communicate(timeout=15)
     assert time.monotonic() - begin < 15
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert "Traceback" not in err
     folder = folder_of(tmp_path)
     assert f"runner matrix --resume {folder.name} --out {tmp_path / 'results'}" in err
@@ -366,7 +366,7 @@ def test_a_resumed_run_exits_as_its_worst_cell_even_when_that_ended_before(run: 
 def test_a_second_runner_on_the_cpus_is_refused_by_name_where_it_does_not_wait(run: Run, started: Path) -> None:
     with lease.hold([lease.CPUS], "20260101-000000-aaaa", print):
         ended = run("--no-wait")
-    assert ended.returncode == 2
+    assert ended.returncode == 4
     assert "the CPUs of this machine are held by another runner" in ended.stderr
     assert "run 20260101-000000-aaaa" in ended.stderr
     assert ended.stderr.rstrip().endswith("; wait for it, or stop it")
@@ -377,10 +377,10 @@ def test_the_minutes_of_a_resumed_run_end_its_waiting_and_no_wait_belongs_to_the
     run: Run, tmp_path: Path, started: Path
 ) -> None:
     with lease.hold([lease.CPUS], "20260101-000000-aaaa", print):
-        assert run("--no-wait", "--workloads", "gru-imdb").returncode == 2
+        assert run("--no-wait", "--workloads", "gru-imdb").returncode == 4
         resume = ("--workloads", "gru-imdb", "--resume", folder_of(tmp_path).name)
         waited, refused = run(*resume, "--minutes", "0.02"), run(*resume, "--no-wait")
-    assert (waited.returncode, refused.returncode) == (2, 2), waited.stderr + refused.stderr
+    assert (waited.returncode, refused.returncode) == (4, 4), waited.stderr + refused.stderr
     assert f"for the runner with process id {os.getpid()} and measured nothing; the CPUs" in waited.stderr
     assert "; wait for it, or stop it" in refused.stderr
     assert "leave --" not in refused.stderr
@@ -406,7 +406,7 @@ def test_two_runners_do_not_work_on_one_run(start: Start, run: Run, tmp_path: Pa
     part.touch()
     manifest = (folder / "run.json").read_bytes()
     second = run("--resume", folder.name)
-    assert second.returncode == 2
+    assert second.returncode == 4
     assert "another runner is working on" in second.stderr
     assert part.exists(), "the second runner removed a file of the first"
     assert (folder / "run.json").read_bytes() == manifest
@@ -464,7 +464,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_what_was_stored_before_stays(
     wait_for(lambda: len(list((tmp_path / "results").glob("*/repeats/*.parcel"))) >= 1)
     subprocess.run(["prlimit", f"--pid={process.pid}", "--fsize=100"], check=True)
     _, err = process.communicate(timeout=60)
-    assert process.returncode in (1, 2)
+    assert process.returncode in (1, 4)
     assert "Traceback" not in err
     assert "File too large" in err
     assert run("--resume", folder_of(tmp_path).name).returncode == 0

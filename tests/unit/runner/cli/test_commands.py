@@ -22,6 +22,7 @@ from runner.cli.main import app
 from runner.cli.shared import chosen_runs
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.venv import VenvEngine
+from runner.errors import CannotBeginError
 from runner.images.recipe import recipe
 from runner.machine import lease
 from runner.plan.disk import TOO_LARGE
@@ -99,10 +100,12 @@ def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_i
         (["--resume", "nowhere", "--dry-run"], "it is not a run in"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_a_sentence_with_exit_2(tmp_path: Path, options: list[str], words: str) -> None:
+def test_what_cannot_be_done_is_told_in_a_sentence_with_its_exit_code(
+    tmp_path: Path, options: list[str], words: str
+) -> None:
     ended = CliRunner().invoke(app, ["matrix", "--engine", "venv", "--out", str(tmp_path), *options])
     assert isinstance(ended.exception, SystemExit), ended.exception
-    assert ended.exit_code == 2, ended.stderr
+    assert ended.exit_code == (4 if words == "77" else 2), ended.stderr
     assert words in ended.stderr
     assert not list(tmp_path.iterdir())
 
@@ -162,7 +165,8 @@ def test_h_shows_the_help_of_every_command(command: list[str]) -> None:
 )
 def test_a_number_that_is_no_sensible_one_is_refused_in_a_short_sentence(options: list[str]) -> None:
     refused = CliRunner().invoke(app, options)
-    assert refused.exit_code == 2
+    # Here is no GPU at all.
+    assert refused.exit_code == (4 if "--gpus" in options else 2)
     assert len(refused.stderr) < 2000
     assert "9" * 40 not in refused.stderr
 
@@ -256,7 +260,9 @@ def test_a_run_whose_images_the_disk_cannot_hold_any_more_says_so(tmp_path: Path
         return SimpleNamespace(plan=Plan((), tuple(skips)))
 
     image = plan[0]["image"]
-    with pytest.raises(UsageError, match=f"{image}: the disk cannot hold it .* it takes about 3.0 GB; free some$"):
+    with pytest.raises(
+        CannotBeginError, match=f"{image}: the disk cannot hold it .* it takes about 3.0 GB; free some$"
+    ):
         begin.resume("run", Options(out=run.parent), look)
 
 

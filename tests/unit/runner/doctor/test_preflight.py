@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 from runner.cli.main import app
 from runner.doctor import preflight
-from runner.doctor.scene import FAIL, OK, OPEN, Check, Scene
+from runner.doctor.scene import FAIL, LACKING, OK, OPEN, Check, Scene
 from runner.engines import trial
 from runner.engines.base import ReadyImage
-from runner.errors import UserError
+from runner.errors import EngineError, UserError
 from runner.images.tried import AdapterCheck
 from runner.machine import lease
 from runner.machine.devices import Cpu, Gpu, Machine
@@ -168,7 +168,7 @@ def test_low_ceilings_are_open_as_they_have_no_error_rate(site: Site) -> None:
     site.rates = ceilings(own=0.5, load=0.0, cpus=8)
     checks = preflight.preflight(Options(), 2, [reference])
     assert {status for status, _ in bad(checks)} == {OPEN}
-    assert preflight.exit_code(checks) == 2
+    assert preflight.exit_code(checks) == 3
     site.rates = ceilings(load=9.0, cpus=8)
     assert any("processes were running" in check.saw for check in preflight.preflight(Options(), 2, ()))
 
@@ -181,9 +181,16 @@ def test_what_is_not_here_or_cannot_be_planned_is_open(site: Site, monkeypatch: 
     def none(_: Options) -> None:
         raise UserError("there is no framework here")
 
+    def no_engine(_: Options) -> None:
+        raise EngineError("no engine answers")
+
     monkeypatch.setattr(preflight, "look_ahead", none)
     checks = preflight.preflight(Options(), 2, ())
-    assert (bad(checks), preflight.exit_code(checks)) == ([(OPEN, "environment")], 2)
+    assert (bad(checks), preflight.exit_code(checks)) == ([(OPEN, "environment")], 3)
+    monkeypatch.setattr(preflight, "look_ahead", no_engine)
+    checks = preflight.preflight(Options(), 2, ())
+    assert (bad(checks), preflight.exit_code(checks)) == ([(LACKING, "environment")], 4)
+    assert preflight.ending(checks, 2).startswith("could not begin: 1 check of ")
 
 
 def test_a_fault_of_the_runner_and_a_folder_that_no_level_writes_to_fail_no_node(
@@ -195,7 +202,7 @@ def test_a_fault_of_the_runner_and_a_folder_that_no_level_writes_to_fail_no_node
     monkeypatch.setattr(preflight, "folders", lambda _: iter(()))
     monkeypatch.setattr(preflight, "look_ahead", lambda _: 1 / 0)
     checks = preflight.preflight(Options(), 1, ())
-    assert (bad(checks), preflight.exit_code(checks)) == ([(OPEN, "runner")], 2)
+    assert (bad(checks), preflight.exit_code(checks)) == ([(OPEN, "runner")], 3)
 
 
 def test_the_stated_time_ends_a_level_and_what_was_checked_counts(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +214,7 @@ def test_the_stated_time_ends_a_level_and_what_was_checked_counts(site: Site, mo
     began = time.monotonic()
     checks = preflight.preflight(Options(), 2, ())
     assert time.monotonic() - began < 5
-    assert (checks[-1].status, checks[-1].name, preflight.exit_code(checks)) == (OPEN, "time", 2)
+    assert (checks[-1].status, checks[-1].name, preflight.exit_code(checks)) == (OPEN, "time", 3)
     assert any(check.name.startswith("ceilings") for check in checks)
     # The GPUs are free again.
     with lease.hold(["GPU-0", "GPU-1"], "another", print, wait=False):
@@ -228,10 +235,10 @@ def test_a_call_that_no_signal_ends_is_ended_with_the_process() -> None:
         "with preflight._limited(0.1, 'level 1'): time.sleep(50)"
     )
     ended = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, timeout=40)
-    assert (ended.returncode, "did not return within" in ended.stderr) == (2, True)
+    assert (ended.returncode, "did not return within" in ended.stderr) == (3, True)
 
 
-@pytest.mark.parametrize(("status", "code"), [(OK, 0), (FAIL, 1), (OPEN, 2)])
+@pytest.mark.parametrize(("status", "code"), [(OK, 0), (FAIL, 1), (OPEN, 3), (LACKING, 4)])
 def test_the_command_ends_with_the_code_of_its_checks(status: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     check = Check("driver", status, "it answers", fix="restart it")
     monkeypatch.setattr(preflight, "preflight", lambda *_: [check])

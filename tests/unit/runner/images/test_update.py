@@ -126,7 +126,7 @@ def test_where_no_index_answers_nothing_is_said_of_newer_releases(
         UserError, match=r"newer releases of no image could be looked up .*set PIP_INDEX_URL"
     ) as refused:
         commands.update(dry_run=True, date="2026-02-02")
-    assert refused.value.exit_code == 2
+    assert refused.value.exit_code == 4
     said = capsys.readouterr().err
     assert "tinygrad-1.0-cpu: its requirements cannot be resolved" in said
     assert "no newer release was found" not in said

@@ -212,7 +212,7 @@ def test_a_gpu_that_the_framework_s_first_call_does_not_open_is_measured_by_the_
     fails = site.python.with_name(f"{site.python.name}.fails")
     fails.write_text(error)
     code, said = site.run(name)
-    assert code == 2, said
+    assert code == 4, said
     assert error.partition(": ")[2][:60] in said
     assert name == "matrix" or site.measured(name) == []
     fails.unlink()
@@ -223,7 +223,7 @@ def test_a_gpu_that_the_framework_s_first_call_does_not_open_is_measured_by_the_
 def test_the_kit_does_not_advise_an_option_that_it_does_not_have(site: Site) -> None:
     site.show(Fleet((replace(H100, compute_mode=3, processes=f"{os.getpid()}:{1 << 20}"),)))
     code, said = site.run("kit")
-    assert code == 2
+    assert code == 4
     assert re.search(r"is in use by .*; wait for it; --device cpu measures the CPU", said), said
     site.show(WELL)
     measures(site, "kit")

@@ -122,7 +122,7 @@ def assert_nothing_left(tmp_path: Path) -> None:
 def assert_verified(process: subprocess.Popen[str], tmp_path: Path, nodes: int, gpus: int) -> None:
     """`runner verify --each-gpu --format json` measured every GPU of so many nodes that have as many each, and compared them."""
     out, err = process.communicate(timeout=120)
-    assert process.returncode == 2, err
+    assert process.returncode == 3, err
     assert "Traceback" not in err, err
     of_nodes, of_gpus = valid("verify", out)["fleets"]
     assert (of_nodes["of"], of_nodes["fleet"]["devices"]) == ("node", nodes)

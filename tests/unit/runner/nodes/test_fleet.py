@@ -235,7 +235,7 @@ def test_the_command_shows_each_node_and_starts_nothing(
     assert shown.returncode == 0
     assert not (tmp_path / "started").exists()
     refused = toys("nodes", "--nodes", "local:1", "--gpus", "none", "--engine", "lxc")
-    assert refused.returncode == 2
+    assert refused.returncode == 4
     assert "runner: --nodes: no node can take part:\n  local-1: there is no engine 'lxc'" in refused.stderr
 
 

@@ -282,12 +282,12 @@ def test_an_array_verifies_each_node_by_a_task_of_its_own_and_their_runs_are_one
         words, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
     output = "".join(path.read_text() for path in sorted(tmp_path.glob("output-*")))
-    assert submitted.returncode == 2, submitted.stderr + output
+    assert submitted.returncode == 3, submitted.stderr + output
     called = sorted((tmp_path / "called").read_text().splitlines())
     assert called == [f"{name} verify --each-gpu --out {fleet}/{name}" for name in NODES]
     judged = login.start("verify", "--each-gpu", "--run", str(fleet), "--format", "json", variables=variables)
     out, err = judged.communicate(timeout=60)
-    assert judged.returncode == 2, err
+    assert judged.returncode == 3, err
     of_nodes, of_gpus = valid("verify", out)["fleets"]
     assert (of_nodes["of"], of_nodes["fleet"]["devices"]) == ("node", len(NODES))
     assert (of_gpus["of"], of_gpus["fleet"]["devices"]) == ("GPU", len(NODES) * GPUS)
@@ -327,14 +327,14 @@ def test_a_signal_before_the_end_of_a_job_ends_the_run_which_can_go_on(login: Lo
 )
 def test_what_slurm_cannot_give_is_one_sentence(login: Login, where: str, why: str) -> None:
     code, err = ended(login.start("nodes", "--gpus", "none", "--nodes", f"slurm:{where}"))
-    assert code == 2
+    assert code == (4 if where == "closed" else 2)
     assert why in err
     assert len(err.splitlines()) == 1
 
 
 def test_a_refused_allocation_says_what_slurm_says(login: Login) -> None:
     code, err = ended(login.matrix("--nodes", "slurm:rack", variables=login.variables(SALLOC_CONSTRAINT="moon")))
-    assert code == 2
+    assert code == 4
     assert "--nodes slurm:rack: Slurm granted no allocation: salloc: error: " in err
 
 
@@ -342,7 +342,7 @@ def test_a_node_that_is_drained_is_not_waited_for(login: Login) -> None:
     login.cluster.asked("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=test")
     try:
         code, err = ended(login.start("nodes", "--gpus", "none", "--nodes", "slurm:n[1-2]"))
-        assert code == 2
+        assert code == 4
         assert "n2 is drained; name the others, `sinfo -R` says why" in err
         runner = login.start("nodes", "--gpus", "none", "--nodes", "slurm:rack")
         err = ended_well(runner)

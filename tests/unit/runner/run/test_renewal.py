@@ -14,6 +14,7 @@ import pytest
 
 from reports.data import tables
 from runner.cli.report import Reporter, report_path, write_report_beside
+from runner.errors import ExitCode
 from runner.results.store import RunStore
 from runner.run import execution, summary
 from runner.run.execution import Renewal
@@ -124,7 +125,7 @@ def test_a_fault_of_the_page_at_the_end_is_a_sentence_and_no_failed_run(
         raise ValueError("invalid literal for int() with base 10: '²'")
 
     code = summary.conclude(prospect, run, False, broken, show_answer=lambda folder: None)
-    assert code == summary.SOME_FAILED, "one cell of the synthetic run failed"
+    assert code == ExitCode.FOUND, "one cell of the synthetic run failed"
     said = capsys.readouterr().err
     assert "a fault of the runner kept the answer from being shown (ValueError: invalid literal" in said
     assert f"results  {run.folder}" in said

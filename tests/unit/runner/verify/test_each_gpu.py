@@ -54,16 +54,16 @@ def test_two_gpus_of_which_one_is_slow_do_not_pass_beside_four_that_are_alike(tm
     alike = each_gpu_run(tmp_path / "a100", [1.0, 1.004, 0.997, 1.0], model="NVIDIA A100")
     pair = each_gpu_run(tmp_path / "h200", [1.0, 1.5])
     ended = verified(alike, pair)
-    assert ended.exit_code == 2
+    assert ended.exit_code == 3
     assert "open: nothing failed" in ended.stdout
     assert "the slowest takes 50 % longer than the fastest" in ended.stdout
     assert verified(alike).exit_code == 0
-    assert verified(pair).exit_code == 2
+    assert verified(pair).exit_code == 3
 
 
 def test_a_machine_that_gets_12_percent_faster_makes_no_gpu_slow(tmp_path: Path) -> None:
     drifting = Regime(process=0.002, windows=0.003, count=12, warming=0.12)
-    assert verified(each_gpu_run(tmp_path / "run", [1.0] * 8, regime=drifting)).exit_code in (0, 2)
+    assert verified(each_gpu_run(tmp_path / "run", [1.0] * 8, regime=drifting)).exit_code in (0, 3)
 
 
 def simulated(slow: float, runs: int, warming: float) -> float:
@@ -107,7 +107,7 @@ def test_the_rows_of_two_gpus_of_one_machine_do_not_look_alike(tmp_path: Path) -
 
 def test_gpus_that_differ_too_much_to_tell_are_open(tmp_path: Path) -> None:
     ended = verified(each_gpu_run(tmp_path / "run", [0.96, 0.98, 1.0, 1.02, 1.04]))
-    assert ended.exit_code == 2
+    assert ended.exit_code == 3
     assert "the devices differ too much to tell" in ended.stdout
     assert "no GPU stood out" not in ended.stdout
 
@@ -118,7 +118,7 @@ def test_two_groups_are_named_with_their_gpus_and_no_card_is_accused(slow: int, 
     run = each_gpu_run(tmp_path / "run", [*healthy, *[1.10, 1.104, 1.097, 1.102, 1.101][:slow]])
     ended, said = verified(run), " ".join(verified(run).stdout.split())
     names = uuids("NVIDIA H200", 8)
-    assert ended.exit_code == 2
+    assert ended.exit_code == 3
     assert re.search(
         rf"the devices are two groups: {slow} take (9\.\d|10(\.\d)?) % longer than the other {faster}", said
     )
@@ -147,9 +147,9 @@ def test_a_cell_passes_by_its_own_fleet_only(tmp_path: Path) -> None:
     alike = each_gpu_run(tmp_path / "run", [1.0, 1.004, 0.997, 1.002])
     alone = each_gpu_run(tmp_path / "other", [1.0], model="NVIDIA A100")
     both = compared(alike, alone)
-    assert both.exit_code == 2
+    assert both.exit_code == 3
     judged = tuple(finding for finding in both.fleets if not finding.fleet.why_not)
-    assert Verification(both.findings, judged).exit_code == 2
+    assert Verification(both.findings, judged).exit_code == 3
 
 
 def test_gpus_of_different_runs_are_compared_and_the_drift_between_runs_is_told(tmp_path: Path) -> None:

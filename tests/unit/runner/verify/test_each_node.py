@@ -106,7 +106,7 @@ def test_healthy_nodes_pass(tmp_path: Path) -> None:
 def test_two_nodes_are_not_judged_but_their_gpus_are(tmp_path: Path) -> None:
     run = racks(tmp_path, {"n1": 1.0, "n2": 1.3})
     ended = verified("--run", str(run))
-    assert ended.exit_code == 2
+    assert ended.exit_code == 3
     assert "2 nodes: at least 4 are needed to tell which one is slow" in " ".join(ended.stdout.split())
     found = compared(run)
     assert {(finding.of, bool(finding.fleet.why_not)) for finding in found.fleets} == {("node", True), ("GPU", False)}
@@ -119,7 +119,7 @@ def test_runs_of_single_nodes_are_one_fleet_s_report(tmp_path: Path) -> None:
     assert ended.exit_code == 1, ended.stdout
     assert named(compared(*runs)) == {("node", "n4")}
     assert "the nodes were measured in different runs" in " ".join(ended.stdout.split())
-    assert verified("--run", *map(str, runs[:3])).exit_code == 2
+    assert verified("--run", *map(str, runs[:3])).exit_code == 3
 
 
 def test_a_copy_of_a_run_is_no_second_node(tmp_path: Path) -> None:

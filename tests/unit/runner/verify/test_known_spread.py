@@ -166,7 +166,7 @@ def test_an_index_without_this_device_says_which_machines_it_has(tmp_path: Path)
     run = each_gpu_run(tmp_path / "run", [1.0])
     site = indexes.site_of(tmp_path / "site", list(indexes.rows_of(indexes.facts_of("NVIDIA L4"), 0.01, 2)))
     result = CliRunner().invoke(app, ["verify", "--run", str(run), "--references", str(site)])
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert "the index has no machine with NVIDIA H200; it has: NVIDIA L4" in result.stderr
     assert "runner share" in " ".join(result.stdout.split())
 

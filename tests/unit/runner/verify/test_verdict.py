@@ -297,7 +297,7 @@ def test_the_exit_code_is_1_for_any_failure_2_for_any_doubt_and_0_for_all_passed
     for kinds in product(KINDS, repeat=2):
         expected = 1 if FAIL & set(kinds) else 0 if set(kinds) <= PASS else 2
         assert exit_code(kinds) == expected
-    assert exit_code([]) == 2
+    assert exit_code([]) == 3
 
 
 RECORDED = sorted((Path(__file__).parents[2] / "recorded").glob("*.jsonl"))

@@ -177,7 +177,7 @@ def test_a_whole_is_open_at_the_margin_and_says_the_shift(
 ) -> None:
     found = all_slowed(tmp_path / "all", lab, monkeypatch, 1.08)
     (whole,) = found.wholes
-    assert (whole.verdict, found.exit_code) == ("open", 2)
+    assert (whole.verdict, found.exit_code) == ("open", 3)
     assert "% longer than their references" in whole.reason
     assert "the interval reaches across the margin of 8 %" in whole.reason
     assert "all 5 cells together: open" in verify_output.ending(found)
@@ -196,11 +196,11 @@ def test_an_open_cell_passes_with_the_others_where_its_ratio_is_inside_the_margi
 
     assert with_open(1.05).exit_code == 0
     assert "1 cell open alone, with a ratio inside the margin" in verify_output.ending(with_open(1.05))
-    assert with_open(1.10).exit_code == 2
+    assert with_open(1.10).exit_code == 3
     one = with_open(1.05).findings[0]
-    assert replace(fine, findings=(one,)).exit_code == 2, "nothing else vouches for it"
+    assert replace(fine, findings=(one,)).exit_code == 3, "nothing else vouches for it"
     excused = replace(one, sound=False)
-    assert replace(fine, findings=(excused, *fine.findings[1:])).exit_code == 2
+    assert replace(fine, findings=(excused, *fine.findings[1:])).exit_code == 3
 
 
 @pytest.mark.parametrize(("others", "kind"), [(1.1, "open"), (0.1, "slow"), (None, "slow")])
@@ -310,7 +310,7 @@ def test_cells_that_are_not_yet_run_are_not_judged_but_counted_in_a_line(tmp_pat
     assert verify_output.ending(found).startswith("open: nothing failed, and 0 of 1 cell passed")
     assert document(found)["not_yet_run"] == [line]
     fine = replace(found, findings=(replace(found.findings[0], kind="ok"),))
-    assert fine.exit_code == 2, "a run that is not whole is no pass"
+    assert fine.exit_code == 3, "a run that is not whole is no pass"
 
 
 def test_gpus_of_a_run_without_a_gpu_are_not_compared_and_it_says_so(tmp_path: Path) -> None:
@@ -409,7 +409,7 @@ def test_alike_gpus_without_a_reference_pass_but_for_the_cells_that_failed(
     assert found.fleets[0].fleet.slow == ()
     ended = tuple(finding for finding in found.findings if finding.device_uuid)
     assert Verification(ended, found.fleets).exit_code == 0
-    assert Verification(ended).exit_code == 2
+    assert Verification(ended).exit_code == 3
 
 
 def test_what_was_checked_on_the_measured_adapter_is_named(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_cells_are_measured_judged_saved_and_pass_the_second_time(tmp_path: Path
     (tmp_path / "started").touch()
     here = ("--gpus", "none", "--workloads", "gru-imdb", "--out", str(tmp_path / "results"), "--format", "json")
     first = toys(tmp_path, "verify", *here)
-    assert first.returncode == 2, first.stderr
+    assert first.returncode == 3, first.stderr
     assert "ceilings are not known" in first.stderr  # this interpreter has no torch: the probe says so, and cells go on
     told = json.loads(first.stdout)
     assert {finding["verdict"] for finding in told["findings"]} == {"no-reference"}
@@ -74,7 +74,7 @@ def test_a_cell_that_is_open_is_repeated_until_it_is_not(tmp_path: Path) -> None
     near = (*here, "--repeats", "1", "--margin", "3.3", "--format", "json")
     few = toys(tmp_path, "verify", *near, "--most-repeats", "1")
     alone = json.loads(few.stdout)["findings"][0]
-    assert (few.returncode, alone["verdict"], alone["step"]["repeats"]) == (2, "open", 1)
+    assert (few.returncode, alone["verdict"], alone["step"]["repeats"]) == (3, "open", 1)
 
     enough = toys(tmp_path, "verify", *near)
     sure = json.loads(enough.stdout)["findings"][0]
@@ -138,7 +138,7 @@ def test_gpus_whose_comparison_was_interrupted_are_compared_after_resume(
     assert ended
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 2, said
+    assert process.returncode == 3, said
     folder = run_of(tmp_path)
     assert f"go on with `runner matrix --resume {folder}`" in said
     assert 0 < len(turns(folder)) < 8
@@ -171,7 +171,7 @@ def test_the_gpus_of_two_nodes_are_measured_in_one_run_and_two_nodes_are_too_few
         "1h",
     )
     ended = toys(tmp_path, *words, "--out", str(tmp_path / "results"), "--format", "json", variables=variables)
-    assert ended.returncode == 2, ended.stderr
+    assert ended.returncode == 3, ended.stderr
     assert "--time 1h: level longest: gru-imdb, 9 repeats" in ended.stderr
     told = json.loads(ended.stdout)
     nodes, gpus = told["fleets"]
@@ -186,5 +186,5 @@ def test_the_gpus_of_two_nodes_are_measured_in_one_run_and_two_nodes_are_too_few
     options = json.loads((run_of(tmp_path) / "run.json").read_text())["options"]
     assert (options["repeats"], options["workloads"]) == (9, ["gru-imdb"]), "what --resume goes on with"
     again = toys(tmp_path, "verify", "--each-gpu", "--run", str(run_of(tmp_path)), variables=variables)
-    assert again.returncode == 2
+    assert again.returncode == 3
     assert "2 nodes: at least 4 are needed" in " ".join(again.stdout.split())

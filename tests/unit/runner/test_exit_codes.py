@@ -1,0 +1,118 @@
+"""One exit code has one meaning, in every command: the table of runner/errors.py, and nothing beside it."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from runner.cli.main import app
+from runner.errors import MEANINGS, CannotBeginError, EngineError, ExitCode, UserError, code_of_fault, one_code
+from runner.machine import lease
+from runner.machine.detect import HardwareError, choose_gpus
+from runner.machine.devices import Gpu
+from runner.nodes.transports.transport import NodesError
+from runner.paths import PROJECT
+from runner.run import summary
+
+ENDS = {"typer.Exit", "sys.exit", "os._exit"}
+
+
+def test_each_code_has_a_meaning_and_the_document_and_the_help_print_them() -> None:
+    assert {int(code) for code in MEANINGS} == {0, 1, 2, 3, 4, 130}
+    assert len(set(MEANINGS.values())) == len(MEANINGS) == len(ExitCode)
+    shown = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    document = (PROJECT / "docs" / "cli.md").read_text()
+    for code, words in MEANINGS.items():
+        assert f"* `{code:d}`: {words}." in shown
+        assert f"* `{code:d}`: {words}." in document
+
+
+def values(node: ast.expr) -> Iterator[ast.expr]:
+    """The values that an expression may have, as far as its text shows them."""
+    parts = (
+        [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.values if isinstance(node, ast.BoolOp) else []
+    )
+    yield from (one for part in parts for one in values(part)) if parts else iter([node])
+
+
+def numbers(tree: ast.AST) -> Iterator[int]:
+    """The lines that end a command with a number of their own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ENDS:
+            given = [one for argument in node.args for one in values(argument)]
+            yield from (node.lineno for one in given if isinstance(one, ast.Constant) and type(one.value) is int)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and "exit_code" in ast.unparse(node).split("=")[0]:
+            yield from (node.lineno for _ in [0] if isinstance(node.value, ast.Constant))
+
+
+def test_no_command_ends_with_a_number_of_its_own() -> None:
+    # Two run before a module of the project can be loaded. The keeper is no command: it ends as its cell does.
+    early = {"runner/__main__.py", "runner/kit/start.py", "runner/engines/process/keeper.py"}
+    found = {}
+    for path in sorted([*PROJECT.glob("runner/**/*.py"), *PROJECT.glob("reports/**/*.py")]):
+        name = path.relative_to(PROJECT).as_posix()
+        if lines := sorted(set(numbers(ast.parse(path.read_text())))):
+            found[name] = lines
+    assert set(found) == early, found
+    assert list(numbers(ast.parse("raise typer.Exit(1 if bad else 0)"))), "the search finds one"
+
+
+def test_what_failed_counts_before_what_is_open() -> None:
+    assert [one_code(*both) for both in ((False, False), (True, False), (False, True), (True, True))] == [0, 1, 3, 1]
+
+
+@pytest.mark.parametrize("error", [EngineError, lease.LeaseError, HardwareError, NodesError])
+def test_what_the_machine_lacks_is_no_mistake_of_the_user(error: type[UserError]) -> None:
+    assert issubclass(error, CannotBeginError)
+    assert (UserError.exit_code, error.exit_code) == (2, 4)
+
+
+def test_a_gpu_that_is_gone_could_not_begin_and_a_word_that_names_none_is_a_mistake() -> None:
+    gpu = Gpu(0, "GPU-11111111", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,), "GPU-11111111")
+    for name, code in (("3", 4), ("GPU-22222222", 4), ("0:1", 4), ("first", 2), ("", 2)):
+        with pytest.raises(UserError, match="names no GPU") as refused:
+            choose_gpus([gpu], [name])
+        assert refused.value.exit_code == code, name
+
+
+def test_no_room_is_the_machines_fault_and_a_wrong_path_the_users() -> None:
+    lacks = ("ENOSPC", "EDQUOT", "EIO", "ENOMEM", "EMFILE")
+    assert {code_of_fault(OSError(getattr(errno, name), os.strerror(1))) for name in lacks} == {4}
+    assert {code_of_fault(OSError(code, "")) for code in (errno.ENOENT, errno.EACCES, errno.EROFS, errno.ENOTDIR)} == {
+        2
+    }
+
+
+@pytest.mark.parametrize(
+    ("missing", "interrupted", "minutes", "measured", "failed", "code"),
+    [
+        (0, False, None, 6, 0, 0),
+        (0, False, None, 6, 1, 1),
+        (3, False, 10.0, 3, 0, 0),
+        (3, False, None, 3, 0, 1),
+        (6, False, 10.0, 0, 0, 4),
+        (6, False, None, 0, 0, 4),
+        (3, True, None, 3, 1, 130),
+        (6, True, 10.0, 0, 0, 130),
+    ],
+)
+def test_a_run_ends_as_what_became_of_it(
+    missing: int, interrupted: bool, minutes: float | None, measured: int, failed: int, code: int
+) -> None:
+    assert summary.code_of(missing, interrupted, minutes, measured, failed) == code
+
+
+def test_no_document_says_that_open_is_two() -> None:
+    for path in [
+        PROJECT / "README.md",
+        *sorted(PROJECT.glob("docs/**/*.md")),
+        *sorted(PROJECT.glob("docs/examples/*")),
+    ]:
+        text = " ".join(path.read_text().split())
+        for old in ("open is 2", "2 open", "2: open", "Open (2)", "exit code is 2", "2: it could not be told"):
+            assert old not in text, (path, old)
