@@ -169,6 +169,7 @@ class Driver:
         self._fleet: Fleet = prospect.fleet
         self._run = run
         self._jobs = jobs
+        self._planned = {job.cell for job in jobs}
         self._observer = observer
         self._code = planned_code(run)
         self._data_given = prospect.options.data is not None
@@ -225,8 +226,7 @@ class Driver:
         """A node takes part from now on."""
         assert member.hello is not None
         assert member.link is not None
-        planned, jobs = {job.cell for job in self._jobs}, member.hello.cells
-        cells = [cell for cell in jobs if cell in planned]
+        cells = [cell for cell in member.hello.cells if cell in self._planned]
         before = self._sites.get(member.name)
         site = _Site(member, cells, list(dict.fromkeys(cell.image for cell in cells)))
         if before is not None:

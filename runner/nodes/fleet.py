@@ -8,7 +8,7 @@ import functools
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +71,10 @@ class Fleet:
     _taken_out: threading.Condition = field(default_factory=threading.Condition)
     _closing: bool = False
     _cells: dict[Cell, Cell] = field(default_factory=dict)
+    # The cells of equal nodes are one tuple (messages.from_agent). By its id: the tuple, and its cells as the nodes before said them.
+    _plans: dict[int, tuple[tuple[Cell, ...], tuple[Cell, ...]]] = field(default_factory=dict)
+    # Why a plan does not follow from the options and the node's devices. By the id of its cells and these facts.
+    _checked: dict[tuple[Hashable, ...], str | None] = field(default_factory=dict)
     # The installation here, and what a plan may name.
     own: messages.Versions = field(default_factory=releases.versions)
     frameworks: Mapping[str, Any] = field(default_factory=load_frameworks)
@@ -88,6 +92,9 @@ class Fleet:
         while not all(member.answered for member in self.members.values()):
             # If all nodes that could take part wait in line, keep waiting.
             if time.monotonic() > end and (self.taken() or not any(map(_waits_for, self.members.values()))):
+                # A node whose answer lies here has answered in time.
+                for _ in range(self.heard.qsize()):
+                    self.greet(self.hear(0.0))
                 break
             with contextlib.suppress(queue.Empty):
                 self.greet(self.hear(0.5))
@@ -168,11 +175,15 @@ class Fleet:
             if why := why or self._why_not(message):
                 self.refuse(member, why)
             else:
-                # A thousand nodes say the same cells: each is kept once.
-                same = tuple(self._cells.setdefault(cell, cell) for cell in message.cells)
-                member.hello = message.model_copy(update={"cells": same})
+                member.hello = message.model_copy(update={"cells": self._same(message.cells)})
                 return member
         return None
+
+    def _same(self, said: tuple[Cell, ...]) -> tuple[Cell, ...]:
+        """These cells. A thousand nodes say the same ones: each is kept once."""
+        if id(said) not in self._plans:
+            self._plans[id(said)] = said, tuple(self._cells.setdefault(cell, cell) for cell in said)
+        return self._plans[id(said)][1]
 
     def refuse(self, member: Member, why: str) -> None:
         """A node takes no part, or no more."""
@@ -195,9 +206,8 @@ class Fleet:
 
     def _why_not(self, hello: messages.Hello) -> str | None:
         """Why a node cannot take part beside the others, or says what no agent says."""
-        for cell in hello.cells:
-            if why := self._wrong(cell, hello):
-                return f"its plan has an invalid cell ({why})"
+        if why := self._wrong_plan(hello):
+            return f"its plan has an invalid cell ({why})"
         others = [member.hello for member in self.taken() if member.hello is not None]
         for other in self.taken():
             assert other.hello is not None
@@ -209,7 +219,20 @@ class Fleet:
             return f"its engine is {hello.engine} ({hello.why_engine}), and that of the others {others[0].engine}; choose with --engine"
         return None
 
-    def _wrong(self, cell: Cell, hello: messages.Hello) -> str | None:
+    def _wrong_plan(self, hello: messages.Hello) -> str | None:
+        """What is wrong with the first invalid cell of a node's plan. Equal plans of equal devices are looked at once."""
+        boards: dict[str, set[str]] = {}
+        for gpu in hello.gpus:
+            boards.setdefault(gpu.model, set()).add(gpu.board)
+        counts = {model: len(each) for model, each in boards.items()}
+        self._same(hello.cells)
+        key = (id(hello.cells), hello.architecture, hello.cpu.model, *sorted(counts.items()))
+        if key not in self._checked:
+            whys = (self._wrong(cell, hello, counts) for cell in hello.cells)
+            self._checked[key] = next(filter(None, whys), None)
+        return self._checked[key]
+
+    def _wrong(self, cell: Cell, hello: messages.Hello, gpus: Mapping[str, int]) -> str | None:
         """The part of a planned cell that does not follow from the options, this catalog and the node's devices."""
         options = self.options
         if not messages.is_image_name(cell.image):
@@ -218,12 +241,9 @@ class Fleet:
             return why
         if why := _not_on(cell.image, hello.architecture):
             return f"{cell.image}: {why}"
-        boards: dict[str, set[str]] = {}
-        for gpu in hello.gpus:
-            boards.setdefault(gpu.model, set()).add(gpu.board)
         if cell.device_kind == "cpu":
             return None if cell.device_model == hello.cpu.model else "another CPU than its own"
-        return None if 0 < cell.devices <= len(boards.get(cell.device_model, ())) else "GPUs that it does not have"
+        return None if 0 < cell.devices <= gpus.get(cell.device_model, 0) else "GPUs that it does not have"
 
 
 @functools.cache

@@ -155,7 +155,9 @@ def prospect_of(fleet: Fleet, options: Options) -> FleetProspect:
 def union(taken: Sequence[Member]) -> Plan:
     """The cells that any node runs, and what none does. A reason that is not every node's has the node's name."""
     said = hellos(taken)
-    cells: dict[Cell, None] = dict.fromkeys(cell for hello in said.values() for cell in hello.cells)
+    # Equal nodes have one tuple of cells.
+    plans = {id(hello.cells): hello.cells for hello in said.values()}
+    cells: dict[Cell, None] = dict.fromkeys(cell for plan in plans.values() for cell in plan)
     somewhere = {node_table.key_of(cell) for cell in cells}
     reasons: dict[tuple[Any, ...], dict[str, Skip]] = {}
     for name, hello in said.items():

@@ -107,7 +107,8 @@ def key_of(combination: Combination) -> tuple[Any, ...]:
 def not_everywhere(members: Sequence[Member]) -> list[str]:
     """A sentence for each node and reason for which it cannot run what another node of the same devices runs."""
     said = hellos(members)
-    somewhere = {key_of(cell) for hello in said.values() for cell in hello.cells}
+    plans = {id(hello.cells): hello.cells for hello in said.values()}
+    somewhere = {key_of(cell) for plan in plans.values() for cell in plan}
     lines = []
     for name, hello in said.items():
         reasons = Counter(skip.reason for skip in hello.skips if key_of(skip) in somewhere)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -45,9 +45,13 @@ class Cell(Combination):
 
         An empty `scaling` and empty `seeds` are left out: such cells have the ids that they had before there were others.
         """
-        content = {name: value for name, value in asdict(self).items() if value or name not in ("scaling", "seeds")}
+        content = {name: value for name, value in self._content().items() if value or name not in ("scaling", "seeds")}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _content(self) -> dict[str, Any]:
+        """Its fields, as dataclasses.asdict has them: none of them holds another record, and asdict copies each deeply."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def __hash__(self) -> int:
         return self._hash
@@ -63,7 +67,7 @@ class Cell(Combination):
 
     def row(self, repeat: int = 1) -> dict[str, Any]:
         """The columns of a repeat's row in the table `cells` that follow from the plan."""
-        content = asdict(self) | {"seed": self.seed_of(repeat)}
+        content = self._content() | {"seed": self.seed_of(repeat)}
         del content["seeds"]
         return content
 
@@ -80,7 +84,7 @@ class Cell(Combination):
         return f"{self.image} {self.framework}{mode} {self.workload} {self.precision}{several}{only}"
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"id": self.id}
+        return self._content() | {"id": self.id}
 
 
 @dataclass(frozen=True, kw_only=True)

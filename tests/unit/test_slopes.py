@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,13 @@ from typing import Any
 
 import pytest
 
+from runner.nodes import fleet as fleets
+from runner.nodes.fleet_plan import prospect_of
+from runner.nodes.wire import messages
+from runner.run.options import Options
 from tests.fixtures import stored, synthetic
+from tests.fixtures.plans import make_cell
+from tests.unit.runner.nodes import driven
 
 
 @pytest.fixture
@@ -37,3 +44,20 @@ def test_a_run_is_written_with_as_many_reads_of_its_plan_for_many_repeats_as_for
         return calls_of(json, "loads", lambda: stored.write_repeats(folder, tables))
 
     assert write(1) == write(9)
+
+
+@pytest.mark.parametrize("work", [(hashlib, "sha256"), (fleets, "not_planned"), (messages, "document")])
+def test_the_cells_of_equal_nodes_are_read_checked_and_hashed_once(
+    work: tuple[Any, str], calls_of: Callable[..., int]
+) -> None:
+    def plan(nodes: int) -> int:
+        messages._plan.cache_clear()
+        options = Options(seed=1)
+        usual = make_cell(image="torch-2.13.0-cpu", device_model=driven.CPU, preset=options.preset, batch=64)
+        cells = [driven.cell_of(usual, at) for at in range(40)]
+        return calls_of(
+            *work, lambda: prospect_of(driven.fleet_of(nodes, cells, lambda _: b"", options), options).plan.cells
+        )
+
+    plan(1)  # what the catalog says is read once
+    assert plan(3) == plan(24) > 0

@@ -23,11 +23,11 @@ _HEAD = struct.Struct(">8sII")
 # Slurm's step daemon hands on what a program prints only when a line is whole: without it the last frame would stay there.
 _END = b"\n"
 
-# A header holds the plan of a node at most: some hundred bytes a cell. A body is a parcel.
+# A header holds a node's description, and as many bytes of a body its plan: some hundred a cell. Other bodies are parcels.
 MOST_HEADER_BYTES = 8 << 20
 MOST_BODY_BYTES = parcel.MOST_BYTES
-# The values of a header: six thousand cells and as many that are skipped. To make more of them would hold up what the other nodes say.
-_MOST_VALUES = 200_000
+# The values of either: six thousand cells and as many that are skipped. To make more of them would hold up what the other nodes say.
+MOST_VALUES = 200_000
 
 # The most line ends between two frames.
 _MOST_ENDS = 100
@@ -123,7 +123,7 @@ class Decoder:
 
 def _header(content: bytes) -> Mapping[str, Any]:
     try:
-        value = document(content, "a frame's header", _MOST_VALUES)
+        value = document(content, "a frame's header", MOST_VALUES)
     except UntrustedError as error:
         raise FrameError(str(error)) from None
     if not isinstance(value, dict):

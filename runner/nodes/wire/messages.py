@@ -6,6 +6,9 @@ terminal.
 
 from __future__ import annotations
 
+import functools
+import json
+import threading
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
@@ -13,14 +16,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from bench import rules
 from runner.errors import first_problem
 from runner.machine.devices import Cpu, Gpu, Refused
-from runner.nodes.wire.frames import Frame, FrameError
+from runner.nodes.wire.frames import MOST_HEADER_BYTES, MOST_VALUES, Frame, FrameError
 from runner.plan.plan import Cell, Skip
 from runner.results.untrusted import MOST_LINE as MOST_LINE
-from runner.results.untrusted import Hash, Name, Text, shown_as_it_is
+from runner.results.untrusted import Hash, Name, Text, UntrustedError, document, shown_as_it_is
 from runner.text import in_a_line
 
 # The version of these messages. Both sides must have the same.
-PROTOCOL = 1
+PROTOCOL = 2
 
 _MOST_CELLS = 20_000
 # Of the results that an agent could not hand over, in one run.
@@ -140,8 +143,25 @@ class Refusal(_Message):
     why: Line
 
 
+class _NodePlan(BaseModel):
+    """The part of a Hello that equal nodes have in common."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cells: Annotated[tuple[Cell, ...], Field(max_length=_MOST_CELLS)]
+    skips: Annotated[tuple[Skip, ...], Field(max_length=_MOST_CELLS)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _can_be_shown(cls, value: Any) -> Any:
+        return shown_as_it_is(value)
+
+
+_OF_PLAN = frozenset(_NodePlan.model_fields)
+
+
 class Hello(_Message):
-    """The node's description, and its plan by the options."""
+    """The node's description, and its plan by the options. The plan is the body of its frame: a thousand equal nodes say the same bytes."""
 
     kind: Literal["hello"] = "hello"
     host: Text
@@ -158,13 +178,18 @@ class Hello(_Message):
     why_engine: Line
     # Bytes to fetch or build before its first cell.
     fetch_bytes: _Bytes
-    cells: Annotated[tuple[Cell, ...], Field(max_length=_MOST_CELLS)]
-    skips: Annotated[tuple[Skip, ...], Field(max_length=_MOST_CELLS)]
+    cells: tuple[Cell, ...]
+    skips: tuple[Skip, ...]
 
     @model_validator(mode="before")
     @classmethod
     def _can_be_shown(cls, value: Any) -> Any:
         return shown_as_it_is(value)
+
+    def frame(self, body: bytes = b"") -> Frame:
+        plan = self.model_dump(mode="json", include=set(_OF_PLAN))
+        content = json.dumps(plan, separators=(",", ":"), allow_nan=False).encode()
+        return Frame(self.model_dump(mode="json", exclude=set(_OF_PLAN)), content)
 
 
 class Said(_Message):
@@ -261,6 +286,8 @@ FromAgent = (
 
 _FROM_DRIVER: TypeAdapter[FromDriver] = TypeAdapter(Annotated[FromDriver, Field(discriminator="kind")])
 _FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(Annotated[FromAgent, Field(discriminator="kind")])
+_HELLO = TypeAdapter(Hello)
+_PLAN = TypeAdapter(_NodePlan)
 
 
 def from_driver(frame: Frame) -> FromDriver:
@@ -271,6 +298,8 @@ def from_driver(frame: Frame) -> FromDriver:
 
 def from_agent(frame: Frame) -> FromAgent:
     """An agent's message. Raises FrameError, also if a message has a body that none of its kind has."""
+    if frame.header.get("kind") == "hello":
+        return _hello(frame)
     message: FromAgent = _message(_FROM_AGENT, frame)
     if frame.body and not isinstance(message, Ended):
         raise FrameError(
@@ -279,11 +308,39 @@ def from_agent(frame: Frame) -> FromAgent:
     return message
 
 
-def _message(adapter: TypeAdapter[Any], frame: Frame) -> Any:
+def _hello(frame: Frame) -> Hello:
+    if misplaced := _OF_PLAN & frame.header.keys():
+        raise FrameError(f"a frame 'hello' has {sorted(misplaced)[0]} in its header, and they belong into its body")
+    message: Hello = _message(_HELLO, Frame({**frame.header, **dict.fromkeys(_OF_PLAN, ())}))
+    with _PLANNING:
+        plan = _plan(frame.body)
+    return message.model_copy(update={"cells": plan.cells, "skips": plan.skips})
+
+
+# The threads of a thousand links may bring the same plan at once: the first one reads it, and the others wait.
+_PLANNING = threading.Lock()
+
+
+@functools.lru_cache(maxsize=32)
+def _plan(content: bytes) -> _NodePlan:
+    """The plan of a Hello. Equal bytes are read once, and give the same cells."""
+    if len(content) > MOST_HEADER_BYTES:
+        raise FrameError(f"a node's plan has {len(content)} bytes, and {MOST_HEADER_BYTES} is the most")
     try:
-        return adapter.validate_python(frame.header)
+        value = document(content, "a node's plan", MOST_VALUES)
+    except UntrustedError as error:
+        raise FrameError(str(error)) from None
+    plan: _NodePlan = _valid(_PLAN, value, "hello")
+    return plan
+
+
+def _message(adapter: TypeAdapter[Any], frame: Frame) -> Any:
+    return _valid(adapter, frame.header, str(frame.header.get("kind")))
+
+
+def _valid(adapter: TypeAdapter[Any], value: Any, kind: str) -> Any:
+    try:
+        return adapter.validate_python(value)
     except ValidationError as error:
-        kind = in_a_line(str(frame.header.get("kind")), 40)
-        raise FrameError(
-            f"a frame {kind!r} is no message of this release: {in_a_line(first_problem(error), 300)}"
-        ) from None
+        problem = in_a_line(first_problem(error), 300)
+        raise FrameError(f"a frame {in_a_line(kind, 40)!r} is no message of this release: {problem}") from None

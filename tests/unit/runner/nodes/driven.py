@@ -100,6 +100,9 @@ class StandIn:
     def hang_up(self) -> None:
         pass
 
+    def waits_for(self) -> str:
+        return ""
+
     def end(self, patience: float) -> None:
         pass
 
@@ -129,15 +132,23 @@ def no_door(main: driver.Driver, name: str, site: Any, job: Job, attempt: str, b
 
 def fleet_of(nodes: int, cells: Sequence[Cell], body: Callable[[messages.Run], bytes], options: Options) -> Fleet:
     """Nodes that have said what they are."""
+    fleet = asked(nodes, cells, body, options)
+    while not fleet.heard.empty():
+        fleet.greet(fleet.heard.get())
+    assert len(fleet.taken()) == nodes, [member.why for member in fleet.members.values() if member.why][:1]
+    return fleet
+
+
+def asked(nodes: int, cells: Sequence[Cell], body: Callable[[messages.Run], bytes], options: Options) -> Fleet:
+    """Nodes of which the driver has not yet heard what they are: they have said it."""
     fleet = Fleet(Nowhere(), options, heard=queue.Queue())
     for at in range(nodes):
         node = Node(f"n{at}", ())
         agent = StandIn(node, cells, body, fleet.heard)
         fleet.members[node.name] = Member(node, cast(Link, agent))
         agent.say(encode(fleet.own.frame()))
-        while not fleet.heard.empty():
-            fleet.greet(fleet.heard.get())
-    assert len(fleet.taken()) == nodes, [member.why for member in fleet.members.values() if member.why][:1]
+    for _ in range(nodes):
+        fleet.greet(fleet.heard.get())
     return fleet
 
 

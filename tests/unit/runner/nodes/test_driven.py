@@ -130,3 +130,17 @@ def test_a_node_that_sends_another_parcel_than_it_was_asked_for_is_cut_off(
 
 def encoded(cell: Cell, repeat: int, **fields: Any) -> bytes:
     return encode_parcel(replace(parcel_of(cell, repeat), **fields))
+
+
+def test_an_answer_that_has_come_counts_however_long_the_answers_before_it_took() -> None:
+    options = Options(seed=1)
+    fleet = stand_ins.asked(
+        12,
+        [make_cell(image="torch-2.13.0-cpu", device_model=stand_ins.CPU, preset=options.preset, batch=64)],
+        lambda _: b"",
+        options,
+    )
+    assert not fleet.taken()
+    fleet.look(patience=-1.0)
+    assert [member.why for member in fleet.members.values() if member.why] == []
+    assert len(fleet.taken()) == 12

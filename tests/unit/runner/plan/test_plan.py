@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +191,7 @@ def test_the_cells_id_is_its_content(folder: Path) -> None:
     first, second, *_ = planned([image(folder)], precisions=("fp32",)).cells
     assert first.id != second.id
     assert replace(first).id == first.id
+    assert first.as_dict() == asdict(first) | {"id": first.id}
     assert len(first.id) == 16
     assert int(first.id, 16) >= 0
     for field, other in {"seed": 2, "lock_sha256": "0" * 64, "preset": "full", "device_model": "Other"}.items():
