@@ -143,7 +143,6 @@ class OperatorsCell(RunningCell):
             # A single run can take longer than all windows together should.
             if spent > TOO_LONG * seconds:
                 break
-        self.steps += len(times) * per_window
         self.worked_until = time.perf_counter()
         return turns.fastest
 
@@ -181,6 +180,7 @@ class OperatorsCell(RunningCell):
             seconds=seconds,
             runs=runs,
         )
+        self.steps += runs
 
 
 def check(operators, precision, devices=1, rank=0):

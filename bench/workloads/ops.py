@@ -371,6 +371,24 @@ def directions(name):
 Point = collections.namedtuple("Point", "operation direction size mop terms bytes")
 
 
+def point_of(name, direction, size, precision, devices):
+    """The point of these names, of any size; None where there is none. size: its numbers, joined by x."""
+    try:
+        numbers = tuple(int(number) for number in size.split("x"))
+        if name in collectives.COLLECTIVES or name in COPIES:
+            (count,) = numbers
+            due, terms = (COPY, 1) if name in COPIES else (collectives.direction(name), devices)
+            return Point(name, due, numbers, 0.0, terms, count) if direction == due else None
+        if name in OPTIMIZERS:
+            (count,) = numbers
+            return _step_point(name, OPTIMIZERS[name], count, precision) if direction == STEP else None
+        if name not in OPERATIONS or direction not in directions(name):
+            return None
+        return _point(name, OPERATIONS[name], direction, numbers, precision)
+    except (TypeError, ValueError):
+        return None
+
+
 def points(precision, most_mop, most_bytes=None, most_sizes=None, of_attention=(0, 0)):
     """Every point of one device of at most `most_mop` million operations, and `most_bytes` of traffic where that is limited.
 
@@ -385,9 +403,7 @@ def points(precision, most_mop, most_bytes=None, most_sizes=None, of_attention=(
                 chosen += [_point(name, operation, direction, size, precision) for size in operation.sizes]
     if precision != "fp8":
         for name, operation in OPTIMIZERS.items():
-            for (n,) in operation.sizes:
-                traffic = _STEP_ARRAYS[name] * n * ITEMSIZE[precision]
-                chosen.append(Point(name, STEP, (n,), operation.mop(n), 1, traffic))
+            chosen += [_step_point(name, operation, n, precision) for (n,) in operation.sizes]
         for name in COPIES:
             chosen += [Point(name, COPY, (n,), 0.0, 1, n) for n in COPY_SIZES]
     chosen = [point for point in chosen if point.mop <= most_mop and point.bytes <= (most_bytes or point.bytes)]
@@ -429,6 +445,10 @@ def among(devices, precision, most_bytes=None, most_sizes=None):
             points.append(Point(name, collectives.direction(name), (n,), 0.0, devices, n))
     points = [point for point in points if point.bytes <= (most_bytes or point.bytes)]
     return thinned(points, most_sizes) if most_sizes else points
+
+
+def _step_point(name, operation, n, precision):
+    return Point(name, STEP, (n,), operation.mop(n), 1, _STEP_ARRAYS[name] * n * ITEMSIZE[precision])
 
 
 def _point(name, operation, direction, size, precision):

@@ -18,7 +18,7 @@ from runner.machine.telemetry_cpu import Row
 from runner.plan.combination import Cell
 from runner.results import parity
 from runner.results.parcel import Parcel
-from runner.results.plausible import windows, work
+from runner.results.plausible import counts, windows, work
 from runner.text import last_line, visible
 
 # (error kind, reason) of a repeat that failed.
@@ -358,6 +358,18 @@ JUDGES: tuple[Judge, ...] = (
         "phases",
         "The phases cannot have taken what the cell says.",
         _implausible(lambda evidence: evidence.recorder.phases.implausible(evidence.parcel.began)),
+    ),
+    Judge(
+        "counts",
+        "The windows have other steps, items or seconds than the cell counts elsewhere.",
+        _implausible(lambda evidence: evidence.recorder.counts.implausible(evidence.task, evidence.batch)),
+    ),
+    Judge(
+        "work",
+        "A run of a single operation is counted as other work than its size has.",
+        _implausible(
+            lambda evidence: counts.miscounted(evidence.operations, evidence.cell.precision, evidence.cell.devices)
+        ),
     ),
     Judge(
         "speed",

@@ -19,6 +19,7 @@ from runner.machine.devices import same_gpus
 from runner.results import parity
 from runner.results.parcel import MAX_EVENTS, MAX_TOTAL_BYTES, MOST_METRICS
 from runner.results.plausible.arrivals import Arrivals
+from runner.results.plausible.counts import Counts
 from runner.results.plausible.phases import Phases
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Recorder:
         # When the windows came; empty where nobody noted that.
         self.arrivals = Arrivals()
         self.phases = Phases()
+        self.counts = Counts()
         self._at: float | None = None
 
     def feed(self, chunk: bytes, at: float | None = None) -> None:
@@ -159,6 +161,7 @@ class Recorder:
         """Put an event into the rows and columns that it belongs to."""
         kind = event["event"]
         self.phases.note(event, self._at)
+        self.counts.note(event)
         if self._at is not None:
             self.arrivals.note(event, self._at)
         if kind in _ROWS:

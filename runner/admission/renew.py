@@ -26,6 +26,7 @@ _RULES = (
     "bench/collectives.py",
     "bench/protocol.py",
     "bench/rules.py",
+    "bench/workloads/ops.py",
     "runner/admission",
     "runner/catalog",
     "runner/known_messages.py",

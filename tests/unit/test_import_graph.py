@@ -34,7 +34,7 @@ GROUND = (
 HALLS = ("reports.data", "reports.answers", "reports.page")
 
 # What the host may take from the bench. The bench takes nothing from the host.
-BORDER = ("bench.protocol", "bench.rules", "bench.identity", "bench.collectives")
+BORDER = ("bench.protocol", "bench.rules", "bench.identity", "bench.collectives", "bench.workloads.ops")
 FRAMEWORKS = ("torch", "tensorflow", "jax", "flax", "optax", "mxnet", "chainer", "keras", "theano", "lasagne", "cntk", "caffe2",
               "onnxruntime", "onnx", "paddle", "tinygrad", "mindspore")  # fmt: skip
 

@@ -7,9 +7,12 @@ reads the loss, prints some lines, and in a whole run it evaluates. In the cells
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
+
+from bench import rules
 
 Value = TypeVar("Value")
 
@@ -17,6 +20,12 @@ Value = TypeVar("Value")
 # milliseconds, which are much beside the short windows of single operations.
 _MOST_BETWEEN = 0.25
 _SECONDS_EACH = 0.012
+# Between most windows of a network lies less: 1.5 % and 1.5 ms in the cells that were recorded. Of the windows so many do not count, which
+# a loaded machine interrupts, or before which a cell copies its parameters; and two at least.
+_MOST_BETWEEN_MOST = 0.04
+_SECONDS_EACH_OF_MOST = 0.004
+_INTERRUPTED = 0.1
+_FEWEST_INTERRUPTED = 2
 
 # The reports may come over so many times as long as the windows lasted, and this much longer each.
 _MOST_RATIO = 2.0
@@ -38,6 +47,10 @@ _SECONDS_TO_JUDGE = 2.0
 
 # The clocks of a cell and its host have one rate and differ by what a cell rounds.
 _SLACK_SECONDS = 0.05
+# The promptest reports of each part of the windows may come later and later by so much of the time, and this much in all: a tick, and
+# what a loaded machine adds. A pause of the machine or the cell makes all later ones late, and two do not count.
+_MOST_DRIFT = 0.05
+_SECONDS_OF_DRIFT = 0.3
 
 
 class _Wait(NamedTuple):
@@ -52,6 +65,10 @@ class _Wait(NamedTuple):
     own_evaluated: float
     # The length of the later window, by the cell.
     window: float
+    # Of the time before it, how long first tokens took, by the cell.
+    prompts: float
+    # True of a network's windows, not of those of single operations.
+    of_network: bool
 
 
 class _Report(NamedTuple):
@@ -73,6 +90,8 @@ class Arrivals:
         # By both clocks: how long it evaluated since the last window, and since when it does.
         self._evaluated = (0.0, 0.0)
         self._evaluates_since: tuple[float, float] | None = None
+        # Since the last window.
+        self._prompts = 0.0
         # The zero of the cell's own clock by the host's, at the latest: no event arrives before it happened.
         self.zero: float | None = None
         self._early: str | None = None
@@ -90,6 +109,8 @@ class Arrivals:
                 whole, own = self._evaluated
                 self._evaluated = whole + at - since, own + max(0.0, event["t"] - own_since)
             self._evaluates_since = (at, event["t"]) if begins else None
+        elif kind == "metric" and event["name"] == rules.FIRST_TOKEN:
+            self._prompts += event["value"] or 0.0
         elif kind in ("sample", "operation"):
             # Windows of a network's steps follow each other, of any stage. Between two operations inputs are drawn and others warm up.
             what = kind, event.get("operation"), event.get("direction"), event.get("size")
@@ -98,9 +119,17 @@ class Arrivals:
                 self._early = f"it reported a window at {event['t']:.3f} s of its life that ended at {end:.3f} s"
             if self._last == what:
                 before = self._reports[-1]
-                self._waits.append(_Wait(at - before.at, end - before.end, *self._evaluated, event["seconds"]))
+                wait = _Wait(
+                    at - before.at,
+                    end - before.end,
+                    *self._evaluated,
+                    event["seconds"],
+                    self._prompts,
+                    kind == "sample",
+                )
+                self._waits.append(wait)
             self._reports.append(_Report(at, end, event["seconds"]))
-            self._last, self._evaluated = what, (0.0, 0.0)
+            self._last, self._evaluated, self._prompts = what, (0.0, 0.0), 0.0
 
     def implausible(
         self, evaluations: int, began: float | None = None, still: Sequence[tuple[float, float]] = ()
@@ -119,8 +148,8 @@ class Arrivals:
         for at in heapq.nlargest(evaluations, range(len(waits)), key=lambda at: waits[at].evaluated):
             wait = waits[at]
             waits[at] = wait._replace(whole=wait.whole - wait.evaluated, own=wait.own - wait.own_evaluated)
-        between = far_apart([wait.own for wait in waits], [wait.window for wait in waits])
-        return _too_short(waits) or between or _out_of_step(self._reports, still)
+        apart = _far_apart(waits) or _most_far_apart(waits)
+        return _too_short(waits) or apart or _out_of_step(self._reports, still) or _drifts(self._reports)
 
 
 def _parts(values: Sequence[Value], count: int) -> list[Sequence[Value]]:
@@ -140,21 +169,40 @@ def _too_short(waits: Sequence[_Wait]) -> str | None:
     return f"it says that {count} windows lasted {said:.3g} s together, and they arrived here over {seen:.3g} s"
 
 
-def far_apart(own: Sequence[float], windows: Sequence[float], evaluated: float = 0.0) -> str | None:
-    """The reason if more time lies between the windows, by the cell's own clock, than a cell spends there.
-
-    `own` is the time from the end of each window to that of the next one, and `windows` how long the next ones lasted. `evaluated` of the
-    time between all of them was no part of it.
-    """
+def _far_apart(waits: Sequence[_Wait]) -> str | None:
+    """The reason if more time lies between the windows, by the cell's own clock, than a cell spends there."""
     parts = [
-        (sum(whole) - sum(part), sum(part), len(part))
-        for whole, part in zip(_parts(own, _PARTS), _parts(windows, _PARTS), strict=True)
+        (sum(wait.own - wait.window for wait in part), sum(wait.window for wait in part), len(part))
+        for part in _parts(waits, _PARTS)
     ]
     parts.sort(key=lambda part: part[0] - _MOST_BETWEEN * part[1])
     between, said, count = (sum(values) for values in zip(*parts[:-_IGNORED_PARTS], strict=True))
-    if between - evaluated <= _MOST_BETWEEN * said + _SECONDS_EACH * count:
+    if between <= _MOST_BETWEEN * said + _SECONDS_EACH * count:
         return None
     return f"it says that {count} windows lasted {said:.3g} s together, and that {between:.3g} s lay between them"
+
+
+def _most_far_apart(waits: Sequence[_Wait]) -> str | None:
+    """The same of most windows of a network, by less time."""
+    gaps = [(wait.own - wait.window - wait.prompts, wait.window) for wait in waits if wait.of_network]
+    gaps.sort(key=lambda gap: gap[0] - _MOST_BETWEEN_MOST * gap[1])
+    most = gaps[: len(gaps) - max(_FEWEST_INTERRUPTED, math.ceil(_INTERRUPTED * len(gaps)))]
+    between, said = sum(gap for gap, _ in most), sum(window for _, window in most)
+    if between <= _MOST_BETWEEN_MOST * said + _SECONDS_EACH_OF_MOST * len(most):
+        return None
+    return f"it says that {len(most)} windows lasted {said:.3g} s together, and that {between:.3g} s lay between them"
+
+
+def _drifts(reports: Sequence[_Report]) -> str | None:
+    """The reason if the cell's clock is slower than the host's: the reports then come later and later."""
+    parts = [part for part in _parts(reports, _PARTS) if part]
+    promptest = [min(part, key=lambda report: report.at - report.end) for part in parts]
+    steps = [(later.at - earlier.at, later.end - earlier.end) for earlier, later in itertools.pairwise(promptest)]
+    steps.sort(key=lambda step: step[0] - (1.0 + _MOST_DRIFT) * step[1])
+    here, own = (sum(step[at] for step in steps[:-_IGNORED_PARTS]) for at in (0, 1))
+    if here <= (1.0 + _MOST_DRIFT) * own + _SECONDS_OF_DRIFT:
+        return None
+    return f"its clock is slow: {own:.3g} s of it took {here:.3g} s here"
 
 
 def _out_of_step(reports: Sequence[_Report], still: Sequence[tuple[float, float]]) -> str | None:

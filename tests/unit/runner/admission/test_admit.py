@@ -161,7 +161,7 @@ def test_the_table_names_every_judge_once_and_says_what_it_refuses() -> None:
             "data",
         ),
         *("parity", "windows", "plan", "proof", "idle", "versions", "untimed", "life", "order", "stop", "steps"),
-        *("operations", "arrivals", "phases", "speed", "speed-of-operations", "length"),
+        *("operations", "arrivals", "phases", "counts", "work", "speed", "speed-of-operations", "length"),
     ]
     sentences = [each.sentence for each in JUDGES]
     assert len(set(sentences)) == len(sentences)

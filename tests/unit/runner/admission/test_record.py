@@ -272,7 +272,15 @@ def test_each_operation_that_was_measured_was_checked(
         check | {"quantity": "operation", "tensor": name, "error": error, "bound": 3e-6, "passed": True}
         for name, error in checks.items()
     ]
-    window = {"event": "operation", "operation": "add", "size": "8", "mop": 1.0, "bytes": 8, "buffers": 1, "runs": 9}
+    window = {
+        "event": "operation",
+        "operation": "add",
+        "size": "8",
+        "mop": 64e-6,
+        "bytes": 768,
+        "buffers": 1,
+        "runs": 9,
+    }
     measured = [
         window | {"direction": direction, "index": 0, "begin": 3.0 + at, "seconds": 0.1}
         for at, direction in enumerate(("forward", "gradient"))
@@ -280,7 +288,7 @@ def test_each_operation_that_was_measured_was_checked(
     begin = [event for event in EVENTS if event["event"] in ("environment", "plan")]
     told = [phase | {"state": "begin"}, *rows, phase | {"state": "end"}, *measured]
     _, (_, kind, reason) = play(
-        [lines([*begin, *({"t": 9.0, "v": 1} | event for event in told), EVENTS[-1]])], cell=OPS
+        [lines([*begin, *({"t": 9.0, "v": 1} | event for event in told), EVENTS[-1] | {"steps": 18}])], cell=OPS
     )
     assert (kind is None) == (expected is None)
     assert str(reason).startswith(expected or "None") or str(expected) in str(reason)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from runner.results.plausible.arrivals import Arrivals
+from tests.fixtures.more_steps import slow_clock
 
 RECORDED = sorted((Path(__file__).parents[2] / "recorded").glob("*.jsonl"))
 
@@ -121,7 +122,49 @@ def test_reports_that_came_late_because_the_engine_stood_still_are_no_lie(path: 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_windows_with_half_of_the_time_between_them_are_named_though_their_reports_are_in_step(path: Path) -> None:
     assert "s together, and that" in str(judged(said_late(events_of(path), 0.5)))
-    assert judged(said_late(events_of(path), 0.9)) is None
+    assert "s together, and that" in str(judged(said_late(events_of(path), 0.9)))
+    assert judged(said_late(events_of(path), 0.97)) is None
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_a_clock_that_is_slower_than_the_hosts_is_named(path: Path) -> None:
+    for factor, words in (
+        (0.5, "its clock is slow"),
+        (0.8, "its clock is slow"),
+        (0.9, "its clock is slow"),
+        (0.97, "None"),
+    ):
+        slow = slow_clock(factor)(events_of(path))
+        arrived = {id(event): before["t"] for event, before in zip(slow, events_of(path), strict=True)}
+        assert words in str(judged(slow, lambda event, arrived=arrived: arrived[id(event)])), factor  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("windows", [30, 100])
+@pytest.mark.parametrize("seconds", [0.1, 1.0])
+def test_a_machine_that_interrupts_a_tenth_of_the_reports_is_no_lie(windows: int, seconds: float) -> None:
+    """Beside other work a process waits for its turn for some 0.1 s now and then."""
+    events, t = [], 1.0
+    for at in range(windows):
+        gap = 0.0015 + (0.08 if random.Random(at).random() < 0.08 else 0.0)
+        events.append(
+            {"event": "sample", "stage": "steady", "begin": t + gap, "seconds": seconds, "t": t + gap + seconds}
+        )
+        t += gap + seconds
+    assert judged(events) is None
+
+
+def test_the_first_tokens_between_windows_are_no_time_that_is_hidden() -> None:
+    def decoded(value: float) -> list[Event]:
+        events: list[Event] = []
+        for at in range(50):
+            t = 1.0 + 0.5 * at
+            token = {"event": "metric", "name": "time to the first token", "value": value, "t": t + 0.1}
+            window = {"event": "sample", "stage": "steady", "begin": t + 0.1, "seconds": 0.399, "t": t + 0.499}
+            events += [token, window]
+        return events
+
+    assert judged(decoded(0.1)) is None
+    assert "lay between them" in str(judged(decoded(0.0)))
 
 
 def said_late(events: list[Event], factor: float) -> list[Event]:

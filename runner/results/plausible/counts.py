@@ -1,0 +1,171 @@
+"""The steps, items and seconds of a cell's windows, held against every other count that it prints.
+
+A figure is items over seconds. The plan says how many steps a window has. The warm-up says how long a step takes. Each metric says after
+how many steps and seconds it was, and `end` how many steps there were. All of them come from one loop, so they agree to the last step.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench import rules
+
+# After the last window a cell may take so many more steps, whose parameters are held. They have no window.
+_MOST_FURTHER = 8
+
+# Sums of the same float64 numbers in the same order are equal. A cell in another language may add them up otherwise.
+_ROUNDING = 1e-6
+
+# A window has as many steps as make this time, by the last windows of the warm-up (bench.timing). Steps may be faster later, and so many
+# times as many are believed.
+_WINDOW_SECONDS = 0.1
+_MOST_STEPS = 4.0
+_GROUP = 3
+# Warm-up ends when its windows stop getting faster. A steady step that takes less than this part of a step then is not believed.
+_LEAST_STEP = 1 / 3
+
+# Before the first token of a sequence a cell prints the window before it, or a phase. So much of the time since then may be other work.
+_MOST_BEFORE_TOKEN = 0.1
+_SECONDS_BEFORE_TOKEN = 0.005
+
+
+class Counts:
+    """Collects what the events of one cell count."""
+
+    def __init__(self) -> None:
+        self._steps, self._seconds, self._runs = 0, 0.0, 0
+        # Of the windows so far: (stage, seconds, steps).
+        self._windows: list[tuple[str, float, int]] = []
+        # True until the loss of the last window is printed.
+        self._owes_loss = False
+        self._lacks_loss: str | None = None
+        # A step that a metric counts and no window has: None, or the sentence.
+        self._further: str | None = None
+        self._plan: Mapping[str, Any] | None = None
+        self._end: int | None = None
+        self._problem: str | None = None
+        # The clock of the event before, and of each first token (the time since that event, what the cell says).
+        self._before = 0.0
+        self._first_tokens: list[tuple[float, float]] = []
+        self._between: dict[str, float] = {}
+
+    def note(self, event: Mapping[str, Any]) -> None:
+        """Take the next event of the cell."""
+        kind = event["event"]
+        if kind == "sample":
+            self._window(event)
+        elif kind == "operation":
+            self._runs += event["runs"]
+        elif kind == "metric":
+            self._metric(event)
+        elif kind == "plan":
+            self._plan = event
+        elif kind == "end":
+            self._end = event["steps"]
+        self._before = event["t"]
+
+    def _window(self, event: Mapping[str, Any]) -> None:
+        if self._owes_loss:
+            self._lacks_loss = self._lacks_loss or f"it printed no loss of the window before window {event['index']}"
+        self._owes_loss = True
+        # Steps without a window come after the last one.
+        self._problem = self._problem or self._further
+        if event["stage"] == "first" and event["steps"] != 1:
+            self._problem = self._problem or f"its first window has {event['steps']} steps, and it has one"
+        self._steps += event["steps"]
+        self._seconds += event["seconds"]
+        self._windows.append((event["stage"], event["seconds"], event["steps"]))
+
+    def _metric(self, event: Mapping[str, Any]) -> None:
+        name, step, seconds = event["name"], event["step"], event["seconds"]
+        if name == "loss":
+            self._owes_loss = False
+        if name == rules.FIRST_TOKEN and event["value"] is not None:
+            self._first_tokens.append((event["t"] - self._before, event["value"]))
+        if name in (rules.BETWEEN_TOKENS, rules.BETWEEN_TOKENS_99) and event["value"] is not None:
+            self._between[name] = event["value"]
+        if step != self._steps:
+            why = f"it printed {name} after {step} steps, and the windows before it have {self._steps}"
+            if self._steps < step <= self._steps + _MOST_FURTHER:
+                self._further = self._further or why
+            else:
+                self._problem = self._problem or why
+        if abs(seconds - self._seconds) > _ROUNDING * (1.0 + self._seconds):
+            why = f"it printed {name} after {seconds:.6g} s of training, and the windows before it lasted {self._seconds:.6g} s"
+            self._problem = self._problem or why
+
+    def implausible(self, task: str, batch: int) -> str | None:
+        """The contradiction among the counts, as a sentence; None where they agree. `batch`: the items in a step of all devices."""
+        if task == "operators":
+            return self._wrong_end(self._runs, "runs", 0)
+        why = self._problem or (self._lacks_loss if task == "train" else None) or self._wrong_plan(batch)
+        why = why or self._wrong_end(self._steps, "steps", _MOST_FURTHER if task == "train" else 0)
+        return why or self._unlike_warm_up() or self._wrong_tokens()
+
+    def _wrong_end(self, due: int, name: str, further: int) -> str | None:
+        if self._end is None or due <= self._end <= due + further:
+            return None
+        return f"its `end` counts {self._end} {name}, and its windows have {due}"
+
+    def _wrong_plan(self, batch: int) -> str | None:
+        """Steady windows have the steps of the plan, or fewer: a loss scaler skips some, and a run ends with what is left."""
+        if self._plan is None:
+            return None
+        each, items = self._plan["steps_per_window"], self._plan["items_per_step"]
+        if items != batch:
+            return f"its plan has {items} items in a step, and the cell has {batch}"
+        most = max((steps for stage, _, steps in self._windows if stage == "steady"), default=0)
+        return f"a steady window has {most} steps, and its plan has {each} in each" if most > each else None
+
+    def _unlike_warm_up(self) -> str | None:
+        """The reason if the steady windows cannot follow the warm-up: they have too many steps, or these are too fast."""
+        warm_up = [seconds / steps for stage, seconds, steps in self._windows if stage == "warm-up" and steps]
+        steady = [(seconds / steps, steps) for stage, seconds, steps in self._windows if stage == "steady" and steps]
+        if len(warm_up) < 2 * _GROUP or not steady:
+            return None
+        last, typical = statistics.median(warm_up[-_GROUP:]), statistics.median(step for step, _ in steady)
+        if typical < _LEAST_STEP * last:
+            return (
+                f"a step took {last:.3g} s at the end of its warm-up, and it says that one takes {typical:.3g} s then"
+            )
+        most = max(steps for _, steps in steady)
+        if (most - 1) * last > _MOST_STEPS * _WINDOW_SECONDS:
+            return f"a window has {most} steps of {last:.3g} s each by its warm-up, and it has as many as make {_WINDOW_SECONDS:g} s"
+        return None
+
+    def _wrong_tokens(self) -> str | None:
+        """The reason if the times of tokens are not those of the events around them, or of the windows."""
+        if self._first_tokens:
+            whole, said = (statistics.median(values) for values in zip(*self._first_tokens, strict=True))
+            if said > whole + _SECONDS_BEFORE_TOKEN or whole > said * (1 + _MOST_BEFORE_TOKEN) + _SECONDS_BEFORE_TOKEN:
+                return f"it says that a first token takes {said:.3g} s, and {whole:.3g} s lie between its events"
+        steady = [(seconds, steps) for stage, seconds, steps in self._windows if stage == "steady" and steps]
+        if not self._between or not steady:
+            return None
+        # Half of the tokens take at least the median, so it is twice the mean at most.
+        mean = sum(seconds for seconds, _ in steady) / sum(steps for _, steps in steady)
+        least = min(seconds / steps for seconds, steps in steady) / 2
+        half = self._between.get(rules.BETWEEN_TOKENS, mean)
+        if not least <= half <= 2 * mean or self._between.get(rules.BETWEEN_TOKENS_99, half) < half:
+            return f"it says that a token takes {half:.3g} s, and in its windows one takes {mean:.3g} s"
+        return None
+
+
+def miscounted(operations: Sequence[Mapping[str, Any]], precision: str, devices: int) -> str | None:
+    """The fault if a run of a single operation does not have the arithmetic and the bytes of its size: a sentence."""
+    if not operations:
+        return None
+    # Imported here: commands that judge no single operation start faster without NumPy.
+    from bench.workloads import ops
+
+    for row in operations:
+        point = ops.point_of(row["operation"], row["direction"], row["size"], precision, devices)
+        name = f"{row['operation']} {row['direction']} {row['size']}"
+        if point is None:
+            return f"it measured {name}, which the workload does not have"
+        for unit, said, due in (("million operations", row["mop"], point.mop), ("bytes", row["bytes"], point.bytes)):
+            if abs(said - due) > _ROUNDING * due:
+                return f"it counts {said:.6g} {unit} in a run of {name}, and it has {due:.6g}"
+    return None
