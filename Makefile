@@ -39,7 +39,7 @@ limit:
 	@echo "$(if $(MINUTES),about $(if $(filter 1,$(MINUTES)),a minute,$(MINUTES) minutes) of the matrix (MINUTES=60 for an hour, MINUTES= for all of it),all of the matrix: hours)"
 
 gpu-kit: .venv/host.stamp  ## make build/gpu-kit: it measures a GPU machine without a network and without an installation
-	$(BIN)/python -m runner.kit.bundle build/gpu-kit
+	@$(BIN)/runner gpu-kit build/gpu-kit
 
 # Run the tests of a marker expression: first those that share the CPUs, then those that nothing may run beside. pytest's 5: there is none.
 # Its 1: some failed, and a few of them are run a second time (tests/again.py), which names what passes then.

@@ -64,7 +64,8 @@ class Commands(LazyGroup):
     package = "runner.cli"
     names: ClassVar[Mapping[str, str]] = {
         "matrix": "Run every image, framework and workload on the devices of this machine; write results and a report.",
-        "import": "Make a run of what another machine measured: by a kit (make gpu-kit), or by `runner share`.",
+        "import": "Make a run of what another machine measured: by a kit (gpu-kit), or by `runner share`.",
+        "gpu-kit": "Write a folder that measures a GPU machine without a network and without an installation.",
         "share": "Write what others need to judge a run again, without names, for a collection of references.",
         "report": "Write one self-contained HTML report from stored runs.",
         "compare": "Say which step times differ between two runs, images, frameworks, GPUs or CUDA versions.",
@@ -83,6 +84,7 @@ class Commands(LazyGroup):
         "nodes": "nodes.look",
         "agent": "nodes.agent",
         "import_": "archives.import_",
+        "gpu_kit": "archives.gpu_kit",
         "share": "archives.share",
         "blame": "ladders.blame",
     }

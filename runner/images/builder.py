@@ -122,7 +122,7 @@ def missing_base(client: DockerClient, recipe: Recipe) -> str | None:
         registry_digest(client, recipe.base)
     except DockerError:
         return (
-            f"the base image {recipe.base} is not here and cannot be pulled; make one with `.ci/site-base "
+            f"the base image {recipe.base} is not here and cannot be pulled; in a clone of the project make one with `.ci/site-base "
             f"{recipe.image.python}`, and name it by --base-image or {BASE_IMAGE_VARIABLE}"
         )
     return None
@@ -318,7 +318,7 @@ def _base_id(client: DockerClient, recipe: Recipe, log: _Log) -> str:
 def _no_base(recipe: Recipe, error: DockerError) -> str:
     return (
         f"the base image {recipe.base} is not here and cannot be pulled ({error.said}); where there is "
-        f"no registry, make one with `.ci/site-base {recipe.image.python}` and name it by --base-image or "
+        f"no registry, make one in a clone of the project with `.ci/site-base {recipe.image.python}` and name it by --base-image or "
         f"{BASE_IMAGE_VARIABLE}, e.g. dlbench-site:{{python}}"
     )
 

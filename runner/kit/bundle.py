@@ -1,4 +1,4 @@
-"""Makes the kit: `python -m runner.kit.bundle FOLDER`. It copies what runner.kit.measure loads."""
+"""Makes the kit (`runner gpu-kit FOLDER`): it copies what runner.kit.measure loads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from runner import trees
-from runner.errors import ExitCode, UserError, code_of_fault
+from runner.errors import UserError
 from runner.paths import BENCH, PROJECT
 
 MOST_BYTES = 50 * 2**20
@@ -128,30 +128,9 @@ def _copy_distribution(name: str, folder: Path) -> None:
     try:
         files = metadata.files(name)
     except metadata.PackageNotFoundError:
-        raise KitError(f"{name} is not installed here; run `make gpu-kit`, which installs it") from None
+        raise KitError(f"{name} is not installed beside the runner; install the runner anew") from None
     for file in files or ():
         if ".." not in file.parts and file.suffix != ".pyc" and "tests" not in file.parts:
             target = folder.joinpath(*file.parts)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(str(file.locate()), target)
-
-
-def main() -> int:
-    if len(sys.argv) != 2:
-        print("usage: python -m runner.kit.bundle FOLDER", file=sys.stderr)
-        return ExitCode.USAGE
-    folder = Path(sys.argv[1])
-    try:
-        size = build(folder)
-    except UserError as error:
-        print(f"gpu-kit: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:
-        print(f"gpu-kit: {error.filename or folder}: {error.strerror or error}; name another folder", file=sys.stderr)
-        return code_of_fault(error)
-    print(f"{folder}: {size / 1e6:.1f} MB; copy it to a machine with a GPU, and run python3 kit.py there")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

