@@ -107,6 +107,7 @@ READERS_OWN = {
 }  # fmt: skip
 # These need an engine, a network, a registry or a kit's archive, or write files of the project: the file of their own tests.
 ELSEWHERE = {
+    "gpu-kit": "tests/unit/test_wheel.py",
     "agent": "tests/unit/runner/nodes/test_node_agent.py",
     "blame": "tests/unit/runner/blame/test_ladder.py",
     "doctor": "tests/engine/test_doctor.py",
