@@ -72,6 +72,23 @@ _FIXES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there") | dict.f
 )
 
 
+# The faults of a machine under a program: no room, no memory, no further files or processes, or a disk that fails.
+HOST_FAULTS = frozenset(
+    (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EROFS,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.EAGAIN,
+        errno.ESTALE,
+        errno.ENOTCONN,
+    )
+)
+
+
 @contextlib.contextmanager
 def naming(path: PathLike[str]) -> Iterator[None]:
     """Within the block, an error of the system that names no file names this one. A write to a full disk names none."""
@@ -120,6 +137,10 @@ class EngineError(CannotBeginError):
 
 class EngineGoneError(EngineError):
     """The engine does not answer. What it was asked may be asked again when it does."""
+
+
+class HostFaultError(EngineError):
+    """The machine cannot run the cells that are left: a disk is full, or the engine is gone. They are due again."""
 
 
 def first_problem(error: ValidationError) -> str:

@@ -24,6 +24,13 @@ class Known:
     pattern: str
     means: str
     fix: str
+    # True for a fault of the machine that its fix removes: --resume measures such a repeat again, and the advice says so.
+    again: bool = False
+
+    @property
+    def advice(self) -> str:
+        """What it means, and what to do."""
+        return f"{self.means}: {self.fix}{'; then --resume measures it again' if self.again else ''}"
 
 
 # A Linux driver that is installed inside WSL2 breaks CUDA there.
@@ -264,6 +271,13 @@ KNOWN = (
         "somebody changed a lock by hand, and nothing of it was installed",
         "`git diff images` shows the change; take it back, or make the lock again",
     ),
+    # the runner, of a cell under which a disk ran full (runner.run.attempt)
+    Known(
+        r"the disk of [^\n]* is nearly full: ",
+        "a disk ran full under the cell",
+        "free some space; if the cell fills it again, leave its image out",
+        again=True,
+    ),
     # the machine
     # torch's words about shared memory; those of a full one end as a full disk's, so they come before.
     Known(
@@ -271,12 +285,25 @@ KNOWN = (
         r"|(No space left on device|ENOSPC)[^\n]*/dev/shm",
         "/dev/shm is full",
         "a larger shared memory for the container, or remove what ended processes left in /dev/shm (`df /dev/shm`)",
+        again=True,
     ),
-    Known(r"No space left on device|ENOSPC", "a disk is full", "free some space, then --resume"),
     Known(
-        r"Disk quota exceeded|EDQUOT",
+        r"[Nn]o space left on device|ENOSPC",
+        "a disk is full",
+        "free some space (`df -h` and `df -i` tell where)",
+        again=True,
+    ),
+    Known(
+        r"[Ii]nput/output error|\bEIO\b",
+        "a disk could not be read or written",
+        "`dmesg` tells which; or set XDG_CACHE_HOME to a folder on another disk",
+        again=True,
+    ),
+    Known(
+        r"[Dd]isk quota exceeded|EDQUOT",
         "your quota on a disk is used up",
-        "free some of your files, or set XDG_CACHE_HOME and --out to another disk; then --resume",
+        "free some of your files (`quota` tells where), or set XDG_CACHE_HOME to another disk",
+        again=True,
     ),
     Known(
         r"failed to map segment from shared object",
@@ -316,9 +343,10 @@ KNOWN = (
         'take "credsStore" and "credHelpers" out of ~/.docker/config.json',
     ),
     Known(
-        r"Too many open files|EMFILE",
+        r"[Tt]oo many open files|EMFILE",
         "the limit of open files of a process is too low",
         "`ulimit -n` tells and raises it",
+        again=True,
     ),
     Known(
         r"(GLIBC(XX)?|CXXABI)_[\d.]+' not found",
@@ -341,14 +369,16 @@ KNOWN = (
         "a newer CPU, or --base-image with an older distribution",
     ),
     Known(
-        r"Stale (NFS )?file handle|ESTALE",
+        r"[Ss]tale (NFS )?file handle|ESTALE",
         "a folder on a network's disk was removed or exported anew while it was in use",
-        "mount it again, or set XDG_CACHE_HOME and --out to folders on this machine's disk; then --resume",
+        "mount it again, or set XDG_CACHE_HOME to a folder on this machine's disk",
+        again=True,
     ),
     Known(
-        r"Read-only file system|EROFS",
+        r"[Rr]ead-only file system|EROFS",
         "a disk can only be read",
-        "set XDG_CACHE_HOME and --out to folders that you may write",
+        "mount it writable, or set XDG_CACHE_HOME to a folder that you may write",
+        again=True,
     ),
     Known(
         r"Illegal instruction|SIGILL",
@@ -440,8 +470,41 @@ def hint(kind: str | None, *texts: str | None) -> str | None:
     """The advice for a failure, by its messages and else by its kind."""
     for text in texts:
         if text and (message := find(text)):
-            return f"{message.means}: {message.fix}"
+            return message.advice
     return _OF_KIND.get(kind or "")
+
+
+# The words of an engine, or of the system under it, that say nothing of a cell. A cell itself may say some of them of its own fault.
+_OF_THE_HOST = re.compile(
+    "|".join(
+        [
+            *(message.pattern for message in KNOWN if message.again),
+            r"[Cc]an(not|'t) allocate memory",
+            r"[Rr]esource temporarily unavailable|can't start new thread",
+            r"[Tt]ransport endpoint is not connected|[Hh]ost is down",
+        ]
+    )
+)
+
+
+def is_of_the_host(text: str) -> bool:
+    """True if an engine that could not start a cell says that its machine is the reason."""
+    return bool(_OF_THE_HOST.search(text))
+
+
+# The kinds of failures for which the machine is the reason, whatever the cell says.
+_KINDS_OF_THE_HOST = ("no-device", "gpu-lost")
+
+
+def due_again(kind: str | None, code: int | None, *texts: str | None) -> bool:
+    """True if a failed repeat says nothing of its framework, and --resume measures it again. `code`: None of one that never ran.
+
+    It found no GPU or lost it, its engine could not run it, or its advice says so.
+    """
+    if kind in _KINDS_OF_THE_HOST or (kind == "engine" and code is None):
+        return True
+    found = next((message for text in texts if text and (message := find(text))), None)
+    return found is not None and found.again
 
 
 def xid(number: int) -> tuple[str, str]:

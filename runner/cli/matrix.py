@@ -106,6 +106,7 @@ def measure(
 ) -> int:
     """Run what is left of a run; the exit code. `show` prints the answer at the end instead of the matrix's."""
     # Only a run needs what measures and stores: --help and --dry-run answer without it.
+    from runner.engines.host_fault import rooms
     from runner.run import summary
     from runner.run.execution import execute
 
@@ -128,7 +129,8 @@ def measure(
         if as_json:
             print_document(summary.document(run))
     except OSError as error:
-        note(f"runner: {system_fault(error)}; what had ended before is kept, and --resume goes on from there")
+        disks = rooms(run.folder, prospect.engine.images_folder)
+        note(f"runner: {system_fault(error)} ({disks}); what had ended is kept. Go on with: {summary.go_on_with(run)}")
         return ExitCode.FOUND if run.parcels() else code_of_fault(error)
     except KeyboardInterrupt:
         note(f"runner: interrupted; go on with: {summary.go_on_with(run)}")

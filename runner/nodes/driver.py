@@ -78,13 +78,13 @@ def execute(
         ends_at = _measures_until(prospect.fleet.nodes.ends_at, time.monotonic())
         observer = stack.enter_context(progress.observer(prospect, jobs, ends_at))
         driver = Driver(prospect, run, jobs, observer, ends_at)
-        interrupted = driver.run_all()
+        ended = summary.INTERRUPTED if driver.run_all() else ""
         if not prospect.jobs_left(run):
             spool.remove(run.run_id)
     driver.write_facts()
     for line in driver.last_words():
         say(line)
-    return summary.conclude(prospect, run, interrupted, write_report, None, len(driver.outcomes), show_answer)
+    return summary.conclude(prospect, run, ended, write_report, None, len(driver.outcomes), show_answer)
 
 
 def _measures_until(ends_at: float, now: float) -> float:
@@ -414,7 +414,8 @@ class Driver:
         elif isinstance(message, messages.Returned) and self._is_live(message.attempt):
             job = self._own(name, message.attempt)
             if not self._tracker.returned(message.attempt):
-                self._fail(job, "gpu-lost", f"on {name}: {message.why}; the retry limit was reached")
+                kind = "gpu-lost" if site.lost else "engine"
+                self._fail(job, kind, f"on {name}: {message.why}; the retry limit was reached")
         elif isinstance(message, messages.Lost):
             self._gpu_lost(name, site, message.board)
 

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from bench import identity
 from runner.catalog.architectures import kernel_machine
 from runner.engines.base import ReadyImage
-from runner.errors import UserError
+from runner.errors import HostFaultError, UserError
 from runner.machine import lease, telemetry
 from runner.nodes.spool import Spool
 from runner.nodes.wire import messages, releases
@@ -169,7 +169,7 @@ class Agent:
             code = identity.code_digests({(cell.framework, cell.workload) for cell in prospect.plan.cells})
             context = attempt_context(prospect, run, monitor, dict(code), self._keep)
             self._cells = CellRunner(context, prospect.machine, _Observer(self), lambda _: 0.0)
-            self._cells.refuse = self._refuse
+            self._cells.refuse, self._cells.leave = self._refuse, self._leave
             prospect.engine.sweep()
             spooled = list(self._spool.parcels())
             self._pipe.send(messages.Begun(spooled=tuple(attempt for attempt, _ in spooled)))
@@ -177,6 +177,9 @@ class Agent:
                 self._pipe.send(messages.Ended(attempt=attempt), parcel)
             try:
                 self._work(self._cells, prospect)
+            except HostFaultError:
+                self._return_all()
+                raise
             finally:
                 self._cells.stop()
                 self._cells.serve(self, {})
@@ -277,6 +280,19 @@ class Agent:
         attempt, _ = self._held[job]
         self._pipe.send(messages.Failed(attempt=attempt, reason=_line(reason)))
 
+    def _leave(self, job: Job, reason: str) -> None:
+        """A job that this machine cut goes to another node."""
+        attempt, _ = self._held[job]
+        self._pipe.send(messages.Returned(attempt=attempt, why=_line(reason)))
+
+    def _return_all(self) -> None:
+        """This node measures no more, and no cell is the reason: what waits and runs here goes to other nodes."""
+        with self._changed:
+            waiting, self._runs = list(self._runs), deque()
+            self._stopped |= {attempt for attempt, _ in self._held.values()}
+        for run in waiting:
+            self._pipe.send(messages.Returned(attempt=run.attempt, why="its node measures no more"))
+
     def phase(self, job: Job, name: str) -> None:
         """Say which phase a job is in."""
         if job in self._held:
@@ -328,15 +344,16 @@ class Agent:
             self._stopped.discard(attempt)
             self._pipe.send(messages.Returned(attempt=attempt, why="it was stopped"))
 
-    def put_back(self, job: Job) -> None:
-        """An attempt that ended with its GPU goes to another one, of any node; one whose engine went down begins again here."""
+    def put_back(self, job: Job, last: bool = False) -> None:
+        """An attempt that ended with its GPU goes to another one, of any node; one that its engine or machine cut begins again here."""
         assert self._last is not None
         _, attempt, chosen = self._last
         if gone := self._lost.intersection(place.board for place in chosen):
             self._pipe.send(messages.Returned(attempt=attempt, why=f"{sorted(gone)[0]} fell off the bus"))
             return
         uuids = tuple(place.uuid for place in chosen if place.uuid)
-        self._runs.appendleft(messages.Run(attempt=attempt, cell=job.cell, repeat=job.repeat, uuids=uuids))
+        run = messages.Run(attempt=attempt, cell=job.cell, repeat=job.repeat, uuids=uuids)
+        (self._runs.append if last else self._runs.appendleft)(run)
 
     def lost(self, board: str) -> None:
         """A GPU is gone."""

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner import trees
+from runner import known_messages, trees
 from runner.results.on_disk import derived
 from runner.results.on_disk.derived import parcel_name as parcel_name
 from runner.results.on_disk.schema import SCHEMA_VERSION as SCHEMA_VERSION
@@ -238,15 +238,17 @@ def statuses(folder: Path) -> dict[tuple[str, int], str]:
     return {(row["cell_id"], row["repeat"]): row["status"] for row in rows if row["status"] != "skipped"}
 
 
-# Kinds of errors that say nothing of a cell.
-_OF_THE_MACHINE = ("no-device", "gpu-lost")
-
-
-def without_device(folder: Path) -> set[tuple[str, int]]:
-    """(cell id, repeat) of every repeat that failed since no GPU could be opened, or its GPU was lost; none where the run has no tables
+def due_again(folder: Path) -> set[tuple[str, int]]:
+    """(cell id, repeat) of every stored repeat that failed by a fault of its machine: it is due again. None where the run has no tables
     yet."""
+    columns = ["cell_id", "repeat", "status", "error_kind", "exit_code", "reason", "log_tail"]
     try:
-        rows = read([folder], "cells").select(["cell_id", "repeat", "error_kind"]).to_pylist()
+        cells = read([folder], "cells").select(columns)
     except StoreError:
         return set()
-    return {(row["cell_id"], row["repeat"]) for row in rows if row["error_kind"] in _OF_THE_MACHINE}
+    return {
+        (row["cell_id"], row["repeat"])
+        for row in cells.to_pylist()
+        if row["status"] == "failed"
+        and known_messages.due_again(row["error_kind"], row["exit_code"], row["reason"], row["log_tail"])
+    }

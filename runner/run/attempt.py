@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from runner import trees
 from runner.admission.record import Recorder, other_code, wrong_device
 from runner.engines import cell_cache, jit_cache
+from runner.engines.host_fault import is_host_fault, is_short_of_room
 from runner.engines.probe import HELD_BY_OTHERS, OPENS_NONE
 from runner.engines.pulse import Pulse
-from runner.errors import EngineError, EngineGoneError, system_fault
-from runner.known_messages import DEVICE_TAKEN
+from runner.errors import HOST_FAULTS, EngineError, EngineGoneError, system_fault
+from runner.known_messages import DEVICE_TAKEN, due_again
 from runner.machine import telemetry, telemetry_gpu
 from runner.machine.telemetry_cpu import Row
 from runner.results.parcel import (
@@ -34,6 +35,7 @@ from runner.results.parcel import (
     telemetry_bytes,
 )
 from runner.run.dispatch import Job
+from runner.text import last_line
 
 if TYPE_CHECKING:
     from runner.catalog.images import Image
@@ -181,6 +183,8 @@ class Attempt:
         self.may_pass = True
         # The error, if CUDA opened no GPU and may do so in a moment. Nothing is stored then.
         self.passing = ""
+        # Why its machine cut it, and not the cell. Nothing is stored then.
+        self.cut = ""
         self._site = site
         self._observe = observe
         self._compiles = compiles
@@ -210,8 +214,8 @@ class Attempt:
         return arguments(cell, cell.framework in self._site.profiled, threads, self.job.repeat)
 
     def run(self, prepared: ReadyImage) -> tuple[str, str | None, float] | None:
-        """Run to the end and store the row: (status, reason, wall seconds). None when it was stopped, its GPU was lost, or CUDA's error
-        may pass.
+        """Run to the end and store the row: (status, reason, wall seconds). None when it was stopped, its machine cut it, its GPU was lost,
+        or CUDA's error may pass.
 
         Raises EngineError when the engine could not do its part, and what the store raises.
         """
@@ -254,7 +258,7 @@ class Attempt:
             recorder.close()
         self._settle(ended, recorder, cache)
         self.lost = self.lost or recording.lost or (telemetry_gpu.lost_board(self.boards) if ended.code else None)
-        if self.stopped or self.lost or self.passing:
+        if self.stopped or self.lost or self.passing or self.cut:
             return None
         killed = ended.code in _ENGINE_ENDED and not (ended.out_of_memory or self._ended_by or recorder.problem)
         if killed and (gone := _goes_down(site.engine)):
@@ -292,12 +296,35 @@ class Attempt:
         if full and (ended.code != 0 or not _LIVE):
             # As if the watchdog had looked a moment before.
             self._ended_by = self._ended_by or ("disk", full)
+        self.cut = self._cut_by_machine(ended, recorder)
         trees.detach(cache)
         if full or self._is_full():
             # The next cells need the room. Whatever was there can be made again.
             trees.remove(cache)
         else:
             cell_cache.disarm(cache)
+
+    def _cut_by_machine(self, ended: Exit, recorder: Recorder) -> str:
+        """Why a repeat that did not end well says nothing of its cell: its disk is full, and what the cell left there does not fill it.
+
+        Empty of any other. A file that has no name is gone with the cell: then the disk has room.
+        """
+        cache, before = self._cache, self._room
+        if ended.left or cache is None or before is None or (ended.code == 0 and not self._ended_by):
+            return ""
+        with contextlib.suppress(OSError, EngineError):
+            now, kept = cell_cache.Room.of(cache), trees.size(cache, _COUNT_NAMES, _COUNT_SECONDS)
+            taken = 2 * kept.on_disk >= before.bytes - now.bytes > 0
+            taken |= None not in (before.files, now.files) and 2 * kept.names >= before.files - now.files > 0  # type: ignore[operator]
+            if taken or not kept.whole:
+                return ""
+            if self._is_full():
+                return f"others filled it: {full}" if (full := self._full()) else ""
+            error = str(recorder.error["message"]) if recorder.error else ""
+            texts = (recorder.problem, error, ended.log_tail)
+            if not self._ended_by and due_again(None, ended.code, *texts) and is_short_of_room((cache,)):
+                return next(last_line(text) for text in texts if text and due_again(None, ended.code, text))
+        return ""
 
     def _stored(self, parcel: Parcel, image: Image | None) -> tuple[str, str | None]:
         """Hand the parcel over. What the cell filled is free by now; other cells may be about to end for the same."""
@@ -306,10 +333,10 @@ class Attempt:
             try:
                 return self._site.store(self.job, parcel, image)
             except OSError as error:
-                if error.errno not in _FULL or time.monotonic() > end:
+                if error.errno not in HOST_FAULTS or time.monotonic() > end:
                     raise
-            if self._cache:
-                trees.remove(self._cache)
+                if error.errno in _FULL and self._cache:
+                    trees.remove(self._cache)
             time.sleep(0.2)
 
     def _parcel(self, recording: telemetry.Recording, ended: Exit) -> Parcel:
@@ -454,8 +481,11 @@ def _starting() -> Iterator[None]:
     """Within the block, an error of the system fails this cell alone: others that run now can fill the disk, or move a folder."""
     try:
         yield
-    except OSError as error:
-        raise EngineError(f"the cell could not be started ({system_fault(error)})") from error
+    except (OSError, RuntimeError) as error:
+        if not isinstance(error, OSError) and not is_host_fault(error):
+            raise
+        why = system_fault(error) if isinstance(error, OSError) else error
+        raise EngineError(f"the cell could not be started ({why})") from error
 
 
 def _started(recorder: Recorder, began: float, unix_at_zero: float) -> float:

@@ -33,6 +33,7 @@ from runner.plan.durations import Durations, earlier_preparations, earlier_secon
 from runner.plan.plan import Cell, Plan
 from runner.plan.plan import plan as make_plan
 from runner.results import store
+from runner.results.on_disk.derived import make_key
 from runner.run import budget
 from runner.run.options import Options, UsageError, stored_options
 from runner.run.prospect import Prospect
@@ -154,6 +155,7 @@ def start(
     now = datetime.now(UTC)
     if date := store.unset_clock(now.timestamp()):
         print(f"the clock of this machine says {date}: set it, or this run counts as the oldest", file=sys.stderr)
+    make_key()
     run = _new_run(options.out, now)
     manifest = manifest_of(run, now.isoformat(timespec="seconds"), prospect.plan, prospect.machine, code)
     # A pod has a host name of its own.

@@ -274,9 +274,10 @@ class Dispatcher:
         alive = {place.board for pool in self._pools.values() for place in pool.places}
         self._free |= {place.board: None for place in self._held.pop(job) if place.board in alive}
 
-    def put_back(self, job: Job) -> None:
-        """A job that was not to blame for its end waits again."""
-        self._pool_of(job).waiting[job.cell.takes].put_back(job)
+    def put_back(self, job: Job, last: bool = False) -> None:
+        """A job that was not to blame for its end waits again, before the others or after them."""
+        waiting = self._pool_of(job).waiting[job.cell.takes]
+        (waiting.add if last else waiting.put_back)(job)
 
     def lost(self, board: str) -> None:
         """A GPU is gone: no job starts on it any more."""

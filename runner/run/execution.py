@@ -19,7 +19,8 @@ from runner.admission.renew import renew
 from runner.catalog import frameworks
 from runner.engines.base import ReadyImage
 from runner.engines.process import installed
-from runner.errors import CannotBeginError, ExitCode
+from runner.errors import CannotBeginError, ExitCode, HostFaultError
+from runner.known_messages import is_of_the_host
 from runner.machine import clocks, lease, nvml, telemetry, telemetry_gpu
 from runner.machine.devices import Gpu
 from runner.plan.durations import Preparation
@@ -108,11 +109,13 @@ def execute(
             cells.renew = stack.enter_context(
                 Renewal(cells, run.folder, partial(_write_renewed, run, write_report), write_beside, remember)
             )
-        interrupted = _run(cells, prospect, jobs, ends_at)
+        ended = _run(cells, prospect, jobs, ends_at)
         _store_lost(run, cells.lost)
+    for reason in dict.fromkeys(() if ended else cells.due.values()):
+        say(f"this machine failed under some repeats: {reason}")
     measured = len(cells.outcomes)
-    code = summary.conclude(prospect, run, interrupted, write_report, minutes, measured, show_answer)
-    return exit_code(code, interrupted, cells.no_device, [outcome.status for outcome in cells.outcomes])
+    code = summary.conclude(prospect, run, ended, write_report, minutes, measured, show_answer)
+    return exit_code(code, bool(ended), cells.no_device, [outcome.status for outcome in cells.outcomes])
 
 
 def exit_code(code: int, interrupted: bool, no_gpu: bool, statuses: Collection[str]) -> int:
@@ -215,12 +218,10 @@ def clear_up(run: RunStore) -> None:
     run.remove_parts()
     # Before anything is measured: a repeat that was removed may be measured again, and then has another parcel.
     renew(run)
-    if without := store.without_device(run.folder):
-        for cell, repeat in without:
+    if again := store.due_again(run.folder):
+        for cell, repeat in again:
             (run.folder / "repeats" / parcel_name(cell, repeat)).unlink()
-        say(
-            f"{plural(len(without), 'repeat')} that found no GPU, or lost it: the machine was at fault, so they are measured again"
-        )
+        say(f"{plural(len(again), 'repeat')} failed by a fault of the machine and will be measured again")
         renew(run)
     manifest = run.manifest()
     manifest["reused"] = [{"cell_id": cell, "repeat": repeat} for cell, repeat in sorted(run.finished())]
@@ -271,19 +272,22 @@ def profiled(prospect: Prospect) -> frozenset[str]:
     return with_profiler
 
 
-def _run(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends_at: float) -> bool:
-    """Prepare the images and run the jobs; True when the user interrupted them."""
+def _run(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends_at: float) -> str:
+    """Prepare the images and run the jobs; why not all had their turn: an interrupt, or the machine. Empty if all had."""
     try:
         prospect.engine.sweep()
         _take_steps(cells, prospect, jobs, ends_at)
     except KeyboardInterrupt:
         cells.stop()
-        return True
+        return summary.INTERRUPTED
+    except HostFaultError as error:
+        cells.stop()
+        return str(error)
     finally:
         cells.sweep()
         if cells.hung:
             say("the engine does not answer, so its cells may go on; the next runner ends them when it answers")
-    return False
+    return ""
 
 
 def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends_at: float) -> None:
@@ -309,7 +313,10 @@ def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends
             ready |= prepared
             for job in waiting:
                 if job.cell.image == name and why is not None:
-                    cells.fail(job, "engine", why)
+                    if is_of_the_host(why):
+                        cells.due[job] = why
+                    else:
+                        cells.fail(job, "engine", why)
                     failed.append(job)
         cells.run_jobs([job for job in step.jobs if job.cell.image in ready], ready)
         # A job that was taken and did not fit any more is left for --resume. One beyond the planned repeats is not.

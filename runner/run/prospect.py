@@ -62,9 +62,9 @@ class Prospect:
     def jobs_left(self, run: store.RunStore) -> list[Job]:
         """The jobs that have not ended in this run: of each cell as many as it lacks, since a repeat may have had another number.
 
-        A repeat that found no GPU, or lost it, is left: `runner.run.execution.clear_up` removes it.
+        A repeat that failed by a fault of its machine is left: `runner.run.execution.clear_up` removes it.
         """
-        ended = run.finished() - store.without_device(run.folder)
+        ended = run.finished() - store.due_again(run.folder)
         lacks = dict.fromkeys(self.plan.cells, self.repeats)
         of_ids = {cell.id: cell for cell in lacks}
         for cell_id, _ in ended:

@@ -10,13 +10,15 @@ import contextlib
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from runner.engines.base import EngineError, EngineGoneError, ReadyImage, Slot
-from runner.errors import UserError
+from runner.engines.host_fault import is_host_fault, rooms
+from runner.errors import HostFaultError, UserError
 from runner.machine.devices import Gpu, Machine
 from runner.machine.telemetry_gpu import GpuSampler, lost_board
 from runner.plan.combination import Cell
@@ -45,9 +47,17 @@ _OUTAGE_SECONDS = 60.0
 # A cell is begun once more so long after an error of CUDA that may pass: another process may have held the GPU.
 _PASSING_SECONDS = 2.0
 
+# So many repeats in a row that the machine cut end the run: the others would go the same way. One repeat is not begun more often than this
+# by reason of its machine. After each, what holds the room may give it back, and other cells may end.
+_FAULTS = 2
+_FAULT_SECONDS = 2.0
+
 # A GPU is cool again when it is at most so many degrees warmer than at the start of the run. No cell waits longer than this.
 _COOL_CELSIUS = 3.0
 _COOL_SECONDS = 300.0
+
+# The room that another cell took is waited for so long.
+_ROOM_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -83,8 +93,8 @@ class JobSource(Protocol):
         """A job has ended: its devices are free."""
         ...
 
-    def put_back(self, job: Job) -> None:
-        """A job that was not to blame for its end, and is to be tried again. It has `ended` before."""
+    def put_back(self, job: Job, last: bool = False) -> None:
+        """A job that was not to blame for its end, and is to be tried again, after the others if `last`. It has `ended` before."""
         ...
 
     def lost(self, board: str) -> None:
@@ -173,6 +183,8 @@ class CellRunner:
     learn: Callable[[Cell, float], None] | None = None
     # Called with a job that could not be run, the kind and the reason. None: its row is stored here.
     refuse: Callable[[Job, str, str], None] | None = None
+    # Called with a job that is due again by reason of its machine, and the reason. None: it is left.
+    leave: Callable[[Job, str], None] | None = None
     outcomes: list[Outcome] = field(default_factory=list)
     # The UUIDs of the GPUs that fell off the bus.
     lost: list[str] = field(default_factory=list)
@@ -190,6 +202,11 @@ class CellRunner:
     _outages: dict[Job, tuple[int, float]] = field(default_factory=dict)
     # The jobs that are begun once more after an error of CUDA that may pass -> the error.
     _passed: dict[Job, str] = field(default_factory=dict)
+    # The jobs that the machine cut, and that have no further try in this run -> the reason.
+    due: dict[Job, str] = field(default_factory=dict)
+    # How many attempts in a row, and how many of each job, the machine cut.
+    _faults: int = 0
+    _cuts: Counter[Job] = field(default_factory=Counter)
     _start_celsius: dict[str, float] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -214,6 +231,8 @@ class CellRunner:
                     gone = failed[image.name] = str(error)
                 except UserError as error:
                     failed[image.name] = str(error)
+                    if is_host_fault(error) and (fault := self._count_fault(str(error))):
+                        raise fault from error
                     break
                 # If the engine does not come back, this ends the run; --resume prepares the image again.
                 self._wait_for_engine(gone)
@@ -319,6 +338,8 @@ class CellRunner:
             try:
                 self._cool(attempt.boards)
                 again = not self._stopped.is_set() and self._attempt(attempt, prepared)
+            except HostFaultError:
+                raise
             except EngineError as error:
                 again = self._after_engine_error(attempt, error)
         except BaseException as error:
@@ -335,7 +356,7 @@ class CellRunner:
             del self._active[attempt.job]
             dispatcher.ended(attempt.job)
             if again:
-                dispatcher.put_back(attempt.job)
+                dispatcher.put_back(attempt.job, last=attempt.job in self._cuts)
             self._changed.notify_all()
 
     def _close(self, dispatcher: Dispatcher, attempt: Attempt) -> None:
@@ -352,8 +373,11 @@ class CellRunner:
         of CUDA that may pass."""
         self.observer.started(attempt.job)
         if ended := attempt.run(prepared):
+            self._faults = 0
             self._report(Outcome(attempt.job, *ended))
             return False
+        if attempt.cut and not attempt.stopped:
+            return self._after_host_fault(attempt.job, attempt.cut)
         if attempt.passing:
             self._passed[attempt.job] = attempt.passing
             self._stopped.wait(_PASSING_SECONDS)
@@ -374,9 +398,40 @@ class CellRunner:
         elif attempt.boards and (lost := lost_board(attempt.boards)):
             attempt.lost = lost
             return True
+        elif is_host_fault(error) and not self._stopped.is_set():
+            return self._after_host_fault(job, str(error))
         if not self._stopped.is_set():
             self.fail(job, "engine", str(error))
         return False
+
+    def _after_host_fault(self, job: Job, reason: str) -> bool:
+        """True if a job that its machine cut is tried again, after the others. It has no row: it is due again, now or at --resume.
+
+        Raises HostFaultError where the machine cut the one before as well.
+        """
+        self._cuts[job] += 1
+        again = self._cuts[job] < _FAULTS
+        # Another cell that runs may be what takes the room: its end is waited for, and the machine is not blamed.
+        end = time.monotonic() + (_ROOM_SECONDS if len(self._active) > 1 else _FAULT_SECONDS)
+        alone = len(self._active) == 1
+        while time.monotonic() < end and not self._stopped.wait(0.1) and (alone or len(self._active) > 1):
+            pass
+        fault = self._count_fault(reason) if alone else None
+        if self.leave and (fault or not again):
+            self.leave(job, reason)
+        if fault:
+            raise fault
+        if not again:
+            self.due[job] = reason
+        return again and not self._stopped.is_set()
+
+    def _count_fault(self, reason: str) -> HostFaultError | None:
+        """The machine cut a repeat, or an image in the making. The error that ends the run, where it cut the one before as well."""
+        self._faults += 1
+        if self._faults < _FAULTS:
+            return None
+        disks = rooms(self.site.run.folder, self.site.engine.images_folder)
+        return HostFaultError(f"this machine failed {_FAULTS} times in a row: {reason} ({disks})")
 
     def _wait_for_engine(self, reason: str) -> None:
         """Wait until the engine answers again, and clear up its leftovers. Raises EngineError when it does not come back."""
@@ -385,7 +440,7 @@ class CellRunner:
             end = time.monotonic() + _ENGINE_SECONDS
             while gone := self._gone():
                 if time.monotonic() >= end:
-                    raise EngineError(f"{reason}; {gone}, and it did not come back; start it, then --resume")
+                    raise HostFaultError(f"{reason}; {gone}, and it did not come back; start it")
                 if self._stopped.wait(1.0):
                     return
 

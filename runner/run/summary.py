@@ -19,6 +19,8 @@ from runner.run.progress import not_yet_run, plain, say
 from runner.run.prospect import Prospect
 from runner.text import in_a_line, plural
 
+INTERRUPTED = "interrupted"
+
 Made = TypeVar("Made")
 
 
@@ -57,7 +59,7 @@ _COLUMNS = [name for name in ResultRecord.__annotations__ if name != "median_ste
 def conclude(
     prospect: Prospect,
     run: store.RunStore,
-    interrupted: bool,
+    why_ended: str,
     write_report: Callable[[Path], Path],
     minutes: float | None = None,
     measured: int = 0,
@@ -65,18 +67,20 @@ def conclude(
 ) -> int:
     """Write the report, print the answer, what ended and how to go on, and return the exit code.
 
-    `minutes`: the limit of the run's time. What it did not reach is no failure, if `measured`, the repeats that ended in this call, is
-    not 0. `show_answer` prints the answer of the run in a folder.
+    `why_ended`: why not every repeat had its turn. `minutes`: the limit of the run's time. What it did not reach is no failure, if
+    `measured`, the repeats that ended in this call, is not 0. `show_answer` prints the answer of the run in a folder.
     """
     renew(run)
     ended = store.statuses(run.folder)
     missing = prospect.jobs_left(run)
     store_expectations(prospect, run, missing)
-    failed = sum(status != "ok" for status in ended.values())
+    again = store.due_again(run.folder)
+    failed = sum(status != "ok" for repeat, status in ended.items() if repeat not in again)
     report = _made(write_report, run.folder) if ended else None
     if ended and show_answer:
         _made(show_answer, run.folder)
     counts = [f"{ended_well(ended)} ok", f"{failed} failed"]
+    counts += [f"{len(again)} failed by a fault of this machine"] if again else []
     counts += [not_yet_run(missing, {cell for cell, _ in ended})] if missing else []
     counts += [f"{len(prospect.plan.skips)} skipped"] if prospect.plan.skips else []
     say(", ".join(counts))
@@ -86,10 +90,11 @@ def conclude(
     elif not ended:
         say("report   none: no cell ended")
     if missing:
-        how = "interrupted" if interrupted else _over(minutes, measured) if minutes is not None else "not all was run"
+        how = why_ended or (_over(minutes, measured) if minutes is not None else "not all was run")
         more = " (--minutes 10 for ten minutes of it)" if minutes is not None else ""
         say(f"{how}; what had ended is kept. Go on with: {go_on_with(run)}{more}")
-    return code_of(len(missing), interrupted, minutes, measured, failed)
+    fault = bool(again or why_ended) and why_ended != INTERRUPTED
+    return code_of(len(missing), why_ended == INTERRUPTED, minutes, measured, failed + fault)
 
 
 def code_of(missing: int, interrupted: bool, minutes: float | None, measured: int, failed: int) -> ExitCode:

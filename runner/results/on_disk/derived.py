@@ -318,6 +318,11 @@ def _locked(place: Path, kind: int) -> Iterator[None]:
         os.close(descriptor)
 
 
+def make_key() -> None:
+    """Make the key of this installation, if there is none: a disk that is full later keeps no run from being read. Raises StoreError."""
+    _key()
+
+
 def _key() -> bytes:
     """The key of this installation, which is made when it is needed first. Raises StoreError."""
     path = cache_folder() / "tables.key"

@@ -83,22 +83,22 @@ def replace_bytes(path: Path, data: bytes) -> None:
 
     A link or a pipe of that name is replaced: the folder may come from elsewhere, and nothing is written outside of it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with naming(path):
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
             with open(aside, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        finally:
+            aside.unlink(missing_ok=True)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def open_parquet(data: bytes) -> pq.ParquetFile:

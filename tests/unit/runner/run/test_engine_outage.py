@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import load_catalog
-from runner.engines.base import EngineError, EngineGoneError, Exit, ReadyImage
+from runner.engines.base import EngineGoneError, Exit, ReadyImage
 from runner.engines.process.process import LocalRunning
+from runner.errors import HostFaultError
 from runner.run import attempt as attempts
 from runner.run.attempt import Attempt, AttemptContext, Limits
 from runner.run.dispatch import Job
@@ -128,7 +129,7 @@ def test_an_engine_that_stays_away_ends_the_run_and_no_cell_has_a_row_for_it(
     monkeypatch.setattr("runner.run.schedule._ENGINE_SECONDS", 0.5)
     here = site(REPLAY)
     here.engine.gone_for = 10**6  # type: ignore[attr-defined]
-    with pytest.raises(EngineError, match="it did not come back; start it, then --resume"):
+    with pytest.raises(HostFaultError, match="it did not come back; start it"):
         matrix(here).run_jobs([Job(CELL, 1)], prepared(here))
     assert run_in(tmp_path).rows("cells").to_pandas().empty
 
@@ -165,7 +166,7 @@ def test_an_engine_that_stays_away_while_images_are_made_ends_the_run_and_fails_
         raise EngineGoneError("building it: the connection was aborted")
 
     engine.prepare = goes_down
-    with pytest.raises(EngineError, match="it did not come back; start it, then --resume"):
+    with pytest.raises(HostFaultError, match="it did not come back; start it"):
         matrix(here).prepare([load_catalog()[CELL.image]])
 
 

@@ -67,16 +67,16 @@ def test_a_machine_whose_libcuda_lies_elsewhere_is_left_to_its_containers(
 def test_resuming_measures_a_repeat_again_that_found_no_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = synthetic.make_run(tmp_path / "run", windows=6)
     run = RunStore(folder)
-    assert store.without_device(folder) == set()
+    assert store.due_again(folder) == set()
     failed = sorted(run.finished())[0]
     with_failure = {**stored.rows_of(folder, "cells", *failed)[0], "status": "failed", "error_kind": "no-device"}
     stored.change(folder, "cells", lambda row: with_failure if (row["cell_id"], row["repeat"]) == failed else row)
     before = run.finished()
-    assert store.without_device(folder) == {failed}
+    assert store.due_again(folder) == {failed}
     execution.clear_up(run)
     assert run.finished() == before - {failed}
-    assert store.without_device(folder) == set()
-    assert "1 repeat that found no GPU" in capsys.readouterr().err
+    assert store.due_again(folder) == set()
+    assert "1 repeat failed by a fault of the machine and will be measured again" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("driver")

@@ -1,0 +1,74 @@
+"""The faults of the machine under a repeat. Such a repeat has neither ended nor failed: it is due again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from runner.engines import cell_cache
+from runner.errors import HOST_FAULTS, UserError
+from runner.known_messages import is_of_the_host
+from runner.paths import cache_folder
+from runner.text import plural
+
+# A disk with less room than this is why a cell failed that says so. A cell writes some megabytes before it measures.
+LEAST_BYTES, LEAST_FILES = 16 << 20, 200
+
+
+def is_host_fault(error: BaseException) -> bool:
+    """True if the machine is the reason of an error under a cell that never ran, and not the cell or its image."""
+    if isinstance(error, OSError):
+        return error.errno in HOST_FAULTS
+    # Python has no other error for a thread that cannot be started.
+    return isinstance(error, UserError | RuntimeError) and is_of_the_host(str(error))
+
+
+def is_short_of_room(folders: Iterable[Path]) -> bool:
+    """True if the disk of one of these folders takes nothing more, nearly."""
+    return any(_is_short(folder) for folder in folders)
+
+
+def _is_short(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        room = cell_cache.Room.of(folder)
+        return room.bytes < LEAST_BYTES or (room.files is not None and room.files < LEAST_FILES)
+    return False
+
+
+def rooms(run: Path, of_engine: Callable[[], Path | None] = lambda: None) -> str:
+    """The free room of each disk that a run writes to, the full ones first, as a clause. `of_engine`: the folder of its images."""
+    folders = [run, Path(tempfile.gettempdir())]
+    with contextlib.suppress(UserError):
+        folders.insert(1, cache_folder())
+    with contextlib.suppress(UserError):
+        if (images := of_engine()) is not None:
+            folders.append(images)
+    disks: dict[Path, str] = {}
+    for folder in sorted(folders, key=lambda folder: not _is_short(folder)):
+        with contextlib.suppress(OSError):
+            point = _mount_point(folder)
+            disks.setdefault(point, _room(point))
+    return ", ".join(disks.values())
+
+
+def _mount_point(folder: Path) -> Path:
+    """Where the file system of a folder is mounted. One that is not there yet counts as the nearest one above it. Raises OSError."""
+    place = Path(os.path.realpath(folder))
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    device = place.stat().st_dev
+    while place != place.parent and place.parent.stat().st_dev == device:
+        place = place.parent
+    return place
+
+
+def _room(point: Path) -> str:
+    """The free room of a file system, as a clause. Raises OSError."""
+    disk = os.statvfs(point)
+    free, whole = disk.f_bavail * disk.f_frsize / 1e9, disk.f_blocks * disk.f_frsize / 1e9
+    files = f" and room for {plural(disk.f_favail, 'file')}" if disk.f_files and disk.f_favail < LEAST_FILES else ""
+    read_only = ", and can only be read" if disk.f_flag & os.ST_RDONLY else ""
+    return f"{point} has {free:.2f} GB of {whole:.2f} GB free{files}{read_only}"
