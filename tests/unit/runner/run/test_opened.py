@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from runner.engines.process import installed
+from runner.errors import CannotBeginError
 from runner.machine.devices import Gpu
 from runner.nodes.node_agent import Agent, _Pipe
 from runner.nodes.wire import messages
 from runner.results import store
 from runner.results.store import RunStore
 from runner.run import execution
-from runner.run.options import UsageError
 from tests.fixtures import stored, synthetic
 from tests.stand_ins import fleet
 
@@ -41,7 +41,7 @@ def test_a_run_whose_gpu_cannot_be_opened_measures_nothing_and_goes_on_after_the
 ) -> None:
     run = RunStore(tmp_path / "20261126-000000-abcd")
     monkeypatch.setenv("DLBENCH_CUINIT", str(number))
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(CannotBeginError) as raised:
         execution.open_gpus("venv", [GPU], run.run_id)
     assert str(raised.value).startswith(f"NVIDIA H200 cannot be opened: cuInit says {number} CUDA_ERROR_")
     assert str(raised.value).endswith("; then say --resume 20261126-000000-abcd")
@@ -52,7 +52,9 @@ def test_a_run_whose_gpu_cannot_be_opened_measures_nothing_and_goes_on_after_the
 
 def test_a_run_whose_gpu_is_another_one_to_cuda_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "opened", lambda *_: (["GPU-1"], ""))
-    with pytest.raises(UsageError, match=f"the driver shows {UUID}, and CUDA opens GPU-1 instead; .* --resume run"):
+    with pytest.raises(
+        CannotBeginError, match=f"the driver shows {UUID}, and CUDA opens GPU-1 instead; .* --resume run"
+    ):
         execution.open_gpus("host", [GPU], "run")
     execution.open_gpus("docker", [GPU], "run")
 
@@ -94,7 +96,7 @@ def test_an_agent_whose_gpu_cannot_be_opened_refuses_before_its_first_cell(monke
     agent.take(messages.Begin(run="20261126-000000-abcd", leased=True))
     monkeypatch.setenv("DLBENCH_CUINIT", "802")
     with pytest.raises(
-        UsageError, match="NVIDIA H200 cannot be opened: cuInit says 802 .*--resume 20261126-000000-abcd"
+        CannotBeginError, match="NVIDIA H200 cannot be opened: cuInit says 802 .*--resume 20261126-000000-abcd"
     ):
         agent.run()
 
@@ -102,15 +104,15 @@ def test_an_agent_whose_gpu_cannot_be_opened_refuses_before_its_first_cell(monke
 @pytest.mark.parametrize(
     ("code", "interrupted", "no_gpu", "statuses", "ended"),
     [
-        (1, False, True, [], 2),
-        (1, False, True, ["no-device", "failed"], 2),
+        (1, False, True, [], 4),
+        (1, False, True, ["no-device", "failed"], 4),
         (1, False, True, ["no-device", "ok"], 1),
         (1, False, False, ["failed"], 1),
         # A person who stops a run is told that, and not that a GPU is missing.
         (130, True, True, [], 130),
     ],
 )
-def test_a_run_that_no_gpu_was_opened_for_ends_with_2(
+def test_a_run_that_no_gpu_was_opened_for_ends_with_4(
     code: int, interrupted: bool, no_gpu: bool, statuses: list[str], ended: int
 ) -> None:
     assert execution.exit_code(code, interrupted, no_gpu, statuses) == ended
