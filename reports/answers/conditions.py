@@ -74,7 +74,7 @@ def drifts(cells: Iterable[MeasuredCell]) -> tuple[Drift, ...]:
     for (run_id, _), family in families.items():
         blocks = max((tuple(repeat.number for repeat in cell.measured) for cell in family.values()), key=len)
         whole = [cell for cell in family.values() if tuple(repeat.number for repeat in cell.measured) == blocks]
-        logs = np.log([[np.median(repeat.steady_step_seconds) for repeat in cell.measured] for cell in whole])
+        logs = np.array([list(cell.log_levels.values()) for cell in whole])
         change = common_change(logs)
         if change is not None and abs(change) >= math.log(1 + SMALLEST):
             alike = int(np.sum((logs[:, -1] - logs[:, 0]) * change > 0))

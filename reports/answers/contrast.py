@@ -323,7 +323,7 @@ def _blocks(pairs: Sequence[tuple[Side, Side]], beside: Iterable[MeasuredCell]) 
 
 def ratio_of(before: Side, after: Side, blocks: Blocks = NO_BLOCKS) -> Estimate | None:
     """The ratio of the step times of both sides: within `blocks` where these join them."""
-    above, below = ([repeat.steady_step_seconds for repeat in side.repeats] for side in (after, before))
+    above, below = ([repeat.steady for repeat in side.repeats] for side in (after, before))
     joined = blocks.difference(after.anchors, before.anchors)
     ratio = statistics.ratio_estimate(above, below, alike=_one_cell(before, after), within=joined)
     if ratio is not None and before.step and after.step:

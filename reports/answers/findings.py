@@ -99,7 +99,7 @@ def _newest(name: str, copies: Sequence[MeasuredCell]) -> MeasuredCell:
 
 def _of_runs(step: Estimate, state: Sequence[MeasuredCell]) -> Estimate:
     """The step time of several runs, of which each is one observation: repeats of one run share what differs between runs."""
-    runs = [[repeat.log_median for repeat in cell.repeats if repeat.log_median is not None] for cell in state]
+    runs = [list(cell.log_levels.values()) for cell in state]
     means = np.array([np.mean(logs) for logs in runs if logs])
     kind, each = state[-1].key.device_kind, sum(map(len, runs)) / len(means)
     assumed = math.hypot(
@@ -219,7 +219,7 @@ def _of_a_bad_repeat(cells: Sequence[MeasuredCell], group: Group) -> list[str]:
     for cell in cells:
         place = bad.get(cell.anchor)
         if place is not None:
-            logs = [repeat.log_median for repeat in cell.repeats if repeat.log_median is not None]
+            logs = list(cell.log_levels.values())
             share = math.exp(logs[place] - float(np.median(logs[:place] + logs[place + 1 :]))) - 1
             change = f"{percent(abs(share))} {'longer' if share > 0 else 'less time'}"
             number_ = cell.measured[place].number

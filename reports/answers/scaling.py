@@ -25,7 +25,7 @@ from reports.data.model import MeasuredCell, MeasuredWorkload, Tables
 from reports.wording import listing
 from runner.results import statistics, steadiness
 from runner.results.cells import Key, step_of
-from runner.results.statistics import SEED, Array, Estimate
+from runner.results.statistics import SEED, Array, Estimate, Timings, Windowed
 
 # Quality must survive scaling: a metric may lie this far below that of one device. One study shows why it is checked: a network's
 # mean AUC fell from 0.80 on one GPU to 0.55 on four.
@@ -164,10 +164,7 @@ def _scaling(
             raise ModelError("the devices of a CPU share it, so more of them would add nothing")
         largest, most = max(by_count), min(FARTHEST, first.key.batch if kind == "strong" else FARTHEST)
         further = [largest, *(2**power for power in range(8) if largest < 2**power <= most)]
-        windows = {
-            count: [repeat.steady_step_seconds for cell in cells for repeat in cell.repeats]
-            for count, cells in by_count.items()
-        }
+        windows = {count: _windows(cells) for count, cells in by_count.items()}
         fitted = model(windows, kind == "strong", further)
     except ModelError as error:
         refused = str(error)
@@ -197,8 +194,8 @@ def _point(
     return Point(count, cells, rate, speed_up, metric, trained, _flag(cells, single, workload) if count > 1 else "")
 
 
-def _windows(cells: Iterable[MeasuredCell]) -> list[Array]:
-    return [repeat.steady_step_seconds for cell in cells for repeat in cell.repeats]
+def _windows(cells: Iterable[MeasuredCell]) -> list[Timings]:
+    return [repeat.steady for cell in cells for repeat in cell.repeats]
 
 
 def _learned(cells: tuple[MeasuredCell, ...]) -> tuple[float | None, float | None]:
@@ -256,7 +253,7 @@ def fit(counts: Sequence[int] | Array, seconds: Array, strong: bool) -> Array:
     return best
 
 
-def model(points: Mapping[int, Sequence[Array]], strong: bool, further: Sequence[int]) -> Model:
+def model(points: Mapping[int, Sequence[Windowed]], strong: bool, further: Sequence[int]) -> Model:
     """The model of measured step times: device count -> the windows of each repeat. Bounds the `further` counts. Raises ModelError."""
     counts = tuple(sorted(points))
     if len(counts) < FEWEST_COUNTS:

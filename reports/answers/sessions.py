@@ -31,7 +31,7 @@ from reports.wording import between_ratios, percent, plural
 from runner.results import statistics
 from runner.results.rank.blocks import LOUD, moderated
 from runner.results.rank.ranking import MARGIN, OWN_DEVIATION, Verdict, within
-from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, of_kind
+from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, Timings, of_kind
 from runner.results.student import student_quantile, variance_tail
 
 # The share and the number of rows that must have moved together. One changed cell of four leaves three: fewer rows cannot tell it
@@ -392,7 +392,7 @@ def _as_printed(ratio: Estimate | None, before: Side, after: Side) -> Estimate |
     return ratio if ratio.repeats > 1 else replace(ratio, error=None, freedom=None)
 
 
-def _levelled(sides: Sequence[Side]) -> list[list[Array]]:
+def _levelled(sides: Sequence[Side]) -> list[list[Timings]]:
     """The windows of each side's repeats, divided by what moved all cells of the run in that repeat's block.
 
     The repeats of a number are one block: the run measured them close together. Cells that lack a block say nothing about
@@ -402,10 +402,7 @@ def _levelled(sides: Sequence[Side]) -> list[list[Array]]:
     numbers = sorted({repeat.number for side in sides for repeat in side.repeats})
     logs = np.array(
         [
-            [
-                math.log(np.median(repeat.steady_step_seconds))
-                for repeat in sorted(side.repeats, key=lambda one: one.number)
-            ]
+            statistics.log_levels([repeat.steady for repeat in sorted(side.repeats, key=lambda one: one.number)])
             for side in sides
             if sorted(repeat.number for repeat in side.repeats) == numbers
         ]
@@ -414,7 +411,4 @@ def _levelled(sides: Sequence[Side]) -> list[list[Array]]:
     if len(logs) >= 3:
         moved = np.median(logs - logs.mean(axis=1, keepdims=True), axis=0)
         drift = dict(zip(numbers, (moved - moved.mean()).tolist(), strict=True))
-    return [
-        [np.asarray(repeat.steady_step_seconds) / math.exp(drift[repeat.number]) for repeat in side.repeats]
-        for side in sides
-    ]
+    return [[repeat.steady.scaled(math.exp(-drift[repeat.number])) for repeat in side.repeats] for side in sides]

@@ -73,9 +73,9 @@ def _contender(cell: MeasuredCell) -> Contender:
     if cell.step is None:
         raise ValueError("a ranked cell has a step time")
     of_sessions: dict[Hashable, list[float]] = {}
-    for repeat in cell.repeats:
-        if repeat.log_median is not None:
-            of_sessions.setdefault((repeat.row.get("run_id"), repeat.reused), []).append(repeat.log_median)
+    for place, log in cell.log_levels.items():
+        repeat = cell.repeats[place]
+        of_sessions.setdefault((repeat.row.get("run_id"), repeat.reused), []).append(log)
     logs = [log for of_one in of_sessions.values() for log in of_one]
     means = {session: sum(of_one) / len(of_one) for session, of_one in of_sessions.items()}
     return Contender(math.log(cell.step.value), logs, cell.step.inside or 0.0, frozenset(means), means)
@@ -109,7 +109,7 @@ def left_open(before: Sequence[MeasuredCell], after: Sequence[MeasuredCell], rat
 
 def sessions_of(cells: Iterable[MeasuredCell]) -> set[tuple[object, bool]]:
     """The sessions that measured the cells: the runs, each with whether it was before the run was resumed."""
-    return {(cell.run_id, repeat.reused) for cell in cells for repeat in cell.repeats if repeat.log_median is not None}
+    return {(cell.run_id, repeat.reused) for cell in cells for repeat in cell.repeats if repeat.timed}
 
 
 def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> MeasuredWorkload:

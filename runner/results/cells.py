@@ -20,7 +20,7 @@ from runner.results import statistics, steadiness
 from runner.results.on_disk import roles
 from runner.results.on_disk.other_work import OtherWork, of_rows
 from runner.results.rows import Place, Row, columns
-from runner.results.statistics import Array, Estimate
+from runner.results.statistics import Array, Estimate, Stalls, Timings
 from runner.results.steadiness import Shift
 from runner.text import in_a_line, plural
 
@@ -72,11 +72,15 @@ class StoredRepeat:
         return _steady_step_seconds(self.windows)
 
     @cached_property
-    def log_median(self) -> float | None:
-        """Of the steady windows' seconds per step; None where there is no such window, or none took time."""
-        steady = statistics.clean(self.steady_step_seconds)
-        middle = statistics.median(steady) if len(steady) else 0.0
-        return math.log(middle) if middle > 0 else None
+    def steady(self) -> Timings:
+        """The steady windows: their total time over their total steps is the repeat's level."""
+        steady = np.array([stage == "steady" for stage in self.windows.stage], dtype=bool)
+        return statistics.timings(Timings(self.steady_step_seconds, self.windows.steps[steady]))
+
+    @property
+    def timed(self) -> bool:
+        """True if it has a level: some steady window, in which time passed."""
+        return len(self.steady) > 0 and self.steady.typical > 0
 
 
 # The default folder of runs: as of `runner.run.options`.
@@ -168,6 +172,22 @@ class StoredCell:
             return None
         low, high = (None if end is None else items / end for end in (step.high, step.low))
         return Estimate(items / step.value, low, high, step.windows, step.repeats, step.method, step.note)
+
+    @cached_property
+    def log_levels(self) -> Mapping[int, float]:
+        """The place of each repeat that has a level, with the logarithm of that level as it counts for the cell."""
+        return log_levels(self.repeats)
+
+    @cached_property
+    def typical_step(self) -> float | None:
+        """Seconds a step in the median window: the geometric mean over the repeats. Less than `step` where the cell stalls."""
+        steady = [repeat.steady for repeat in self.repeats if repeat.timed]
+        return math.exp(float(np.mean(statistics.log_typical(steady)))) if steady else None
+
+    @cached_property
+    def stalls(self) -> Stalls | None:
+        """How much longer its steps take than the typical one; None where they do not."""
+        return statistics.stalls([repeat.steady for repeat in self.repeats])
 
     @property
     def shifts(self) -> tuple[tuple[int, Shift], ...]:
@@ -391,9 +411,16 @@ def _cell(
     return replace(cell, step=step_of(cell.measured), items_per_step=_items_per_step(cell.measured))
 
 
+def log_levels(repeats: Sequence[StoredRepeat]) -> Mapping[int, float]:
+    """The place of each repeat that has a level among these of one cell, with the logarithm of that level."""
+    places = [place for place, repeat in enumerate(repeats) if repeat.timed]
+    levels = statistics.log_levels([repeats[place].steady for place in places])
+    return dict(zip(places, levels.tolist(), strict=True))
+
+
 def step_of(repeats: Sequence[StoredRepeat]) -> Estimate | None:
     """Seconds a step. With one repeat, either level of an unsteady one may be the one to come: the interval holds both."""
-    step = statistics.step_estimate([repeat.steady_step_seconds for repeat in repeats])
+    step = statistics.step_estimate([repeat.steady for repeat in repeats])
     if step is None:
         return None
     return steadiness.widened(step, [repeat.shift for repeat in repeats if repeat.shift is not None])

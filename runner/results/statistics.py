@@ -6,6 +6,9 @@ a level is given. Random draws are seeded, so that a report rendered twice says 
 Windows of one repeat and repeats of one cell are different things. Windows say how the times scatter inside one
 process; only repeats (each a process of its own) say what another run would give. So with two or more repeats the
 interval comes from the repeats, and with one repeat the estimate says that it knows one process only.
+
+The level of a repeat is the sum of its time over the sum of its steps: that is what a person pays. The typical step is the median of its
+windows, which does not see what happens in less than half of them. Where the two differ the process stalls (`stalls`).
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import NormalDist
 
 import numpy as np
@@ -24,8 +28,6 @@ Array = npt.NDArray[np.float64]
 
 LEVEL = 0.95
 ALPHA = 1 - LEVEL  # the chance of a false claim about two cells, over all the questions of a table
-DRAWS = 4000  # the end of a percentile interval is then known to about 0.2 percentage points of coverage
-DRAWS_OF_ERROR = 500  # a standard error is then known to 3 %
 SEED = 20201
 # The largest logarithm of a factor by which an interval reaches: e^600 times any time is still a number.
 FARTHEST = 600.0
@@ -33,8 +35,17 @@ _MANY = 1e6  # degrees of freedom: from here on Student's distribution is the no
 # Standard deviation of the log level that all measurements of one run share, by the kind of device: of a session. Assumed, not
 # measured: clocks, temperature and other work of the machine differ from one run to the next, less on a GPU than on a CPU.
 SESSION_DEVIATION = {"cuda": 0.01, "cpu": 0.02}
-# The same of the log median step time between repeats of one run on a quiet machine. Assumed too: one repeat does not show it.
+# The same of the log level between repeats of one run on a quiet machine. Assumed too: one repeat does not show it.
 REPEAT_DEVIATION = {"cuda": 0.01, "cpu": 0.02}
+
+# Of three repeats or more, the stalls of one count for at most so many times those of the median repeat, and so much more (as a logarithm):
+# a framework's own stalls come in every repeat, and what comes in one is the machine's. Chosen by simulation: docs/statistics.md.
+MOST_STALLS = 2.0
+SLACK_OF_STALLS = 0.01
+# Of time over the typical step: less is not worth a word.
+SMALLEST_STALL = 0.02
+# A window is long beyond so many widths of the others, and beyond this share of the typical step.
+LONG_WIDTHS, LONG_SHARE = 5.0, 0.1
 
 
 def of_kind(figures: Mapping[str, float], device_kind: str) -> float:
@@ -44,7 +55,7 @@ def of_kind(figures: Mapping[str, float], device_kind: str) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median with its interval; low and high are null where the data carry none, and `note` says why."""
+    """A step time or a ratio with its interval; low and high are null where the data carry none, and `note` says why."""
 
     value: float
     low: float | None
@@ -78,7 +89,7 @@ def median(values: Array) -> float:
     return float(ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
 
 
-def median_draws(values: Array, rng: np.random.Generator, draws: int = DRAWS) -> Array:
+def median_draws(values: Array, rng: np.random.Generator, draws: int) -> Array:
     """Medians of `draws` bootstrap resamples of `values`.
 
     The k-th smallest of n draws with replacement from sorted x is x at rank n U, U the k-th smallest of n uniforms,
@@ -99,36 +110,143 @@ def median_draws(values: Array, rng: np.random.Generator, draws: int = DRAWS) ->
     return np.asarray((at_low + np.interp(high * n, ranks, ordered)) / 2, dtype=np.float64)
 
 
+@dataclass(frozen=True, eq=False)
+class Timings:
+    """The windows of one repeat, or of several in one: seconds a step of each, and how many steps it had."""
+
+    step_seconds: Array
+    steps: Array
+
+    def __len__(self) -> int:
+        return len(self.step_seconds)
+
+    @cached_property
+    def level(self) -> float:
+        """Seconds a step: the sum of the time over the sum of the steps."""
+        return float(self.step_seconds @ self.steps) / float(self.steps.sum())
+
+    @cached_property
+    def typical(self) -> float:
+        """Seconds a step in the median window."""
+        return median(self.step_seconds)
+
+    @cached_property
+    def error(self) -> float:
+        """Standard error of the log of the level as the windows show it, were they independent of one another."""
+        if len(self) < 2 or float(np.ptp(self.step_seconds)) == 0.0:
+            return 0.0
+        away = (self.step_seconds / self.level - 1) * self.steps
+        return math.sqrt(len(self) / (len(self) - 1) * float(away @ away)) / float(self.steps.sum())
+
+    @cached_property
+    def inflation(self) -> float:
+        """By how much the correlation of neighbouring windows inflates the square of that error; at least 1."""
+        return _inflation(self.step_seconds)
+
+    def scaled(self, factor: float) -> Timings:
+        """The same windows, were each so many times as long."""
+        return replace(self, step_seconds=self.step_seconds * factor)
+
+
+# The windows of a repeat: seconds a step of each, which all have the same number of steps unless Timings say otherwise.
+Windowed = Sequence[float] | Array | Timings
+
+
+def timings(windows: Windowed) -> Timings:
+    """The finite windows."""
+    if isinstance(windows, Timings):
+        finite = np.isfinite(windows.step_seconds)
+        return windows if finite.all() else Timings(windows.step_seconds[finite], windows.steps[finite])
+    values = clean(windows)
+    return Timings(values, np.ones(len(values)))
+
+
+def pooled(repeats: Sequence[Windowed]) -> Timings:
+    """The windows of several repeats as those of one."""
+    all_of = [timings(windows) for windows in repeats]
+    return Timings(*(np.concatenate([getattr(one, name) for one in all_of]) for name in ("step_seconds", "steps")))
+
+
+def log_levels(repeats: Sequence[Windowed]) -> Array:
+    """The logarithm of the level of each repeat of one cell, with the stalls that are the cell's own.
+
+    Of one or two repeats, and where all stall alike, it is that of total time over total steps. Of three or more, stalls that the median
+    repeat does not have are a disturbance of the machine: they count up to MOST_STALLS times those of the median repeat.
+    """
+    typical, stalled = log_typical(repeats), _log_stalled(repeats)
+    if len(stalled) > 2:
+        stalled = np.minimum(stalled, MOST_STALLS * max(0.0, median(stalled)) + SLACK_OF_STALLS)
+    return np.asarray(typical + stalled)
+
+
+def log_typical(repeats: Sequence[Windowed]) -> Array:
+    """The logarithm of the typical step of each repeat."""
+    return np.log([timings(windows).typical for windows in repeats])
+
+
+def _log_stalled(repeats: Sequence[Windowed]) -> Array:
+    """The logarithm of the level over the typical step of each repeat: the time that the median of the windows does not see."""
+    return np.log([windows.level / windows.typical for windows in map(timings, repeats)])
+
+
+@dataclass(frozen=True)
+class Stalls:
+    """How much longer the steps of a cell take than its typical step, and by which windows."""
+
+    longer: float  # a share of the typical step
+    every: float | None = None  # one window in so many is long; None where no few windows stand out
+    factor: float | None = None  # how many times as long as the typical step these take
+
+    def __str__(self) -> str:
+        if self.every is None or self.factor is None:
+            return f"uneven: the mean step is {100 * self.longer:.2g}\u00a0% longer than the typical one"
+        return f"stalls: one window in {max(2, round(self.every))} takes {self.factor:.2g} times as long"
+
+
+def stalls(repeats: Sequence[Windowed]) -> Stalls | None:
+    """The stalls of a cell, from the windows of its repeats; None where its level is its typical step within noise."""
+    groups = _groups(repeats)
+    if not groups or any(group.typical <= 0 for group in groups):
+        return None
+    longer = float(np.mean(log_levels(groups) - log_typical(groups)))
+    if longer < math.log1p(SMALLEST_STALL):
+        return None
+    windows = pooled([group.scaled(1 / group.typical) for group in groups])
+    away = windows.step_seconds - 1
+    long = away > max(LONG_SHARE, LONG_WIDTHS * 1.4826 * median(np.abs(away)))
+    share = float(windows.steps[long].sum() / windows.steps.sum())
+    if not share or float(away[long] @ windows.steps[long]) < float(away @ windows.steps) / 2:
+        noise = math.sqrt(sum(group.error**2 * group.inflation for group in groups)) / len(groups)
+        return Stalls(math.expm1(longer)) if longer > 2 * noise else None
+    factor = float(windows.step_seconds[long] @ windows.steps[long]) / float(windows.steps[long].sum())
+    return Stalls(math.expm1(longer), 1 / share, factor)
+
+
 def fewest_windows(level: float = LEVEL) -> int:
     """The fewest values whose range covers their population's median with probability `level`: 1 - 2^(1-n) >= level."""
     return math.ceil(1 - math.log2(1 - level))
 
 
-def step_estimate(repeats: Sequence[Sequence[float] | Array], level: float = LEVEL) -> Estimate | None:
-    """The geometric mean of the repeats' medians with its interval, from the windows of each repeat; null where there is no window.
+def step_estimate(repeats: Sequence[Windowed], level: float = LEVEL) -> Estimate | None:
+    """The geometric mean of the repeats' levels with its interval, from the windows of each repeat; null where there is no window.
 
-    One repeat: bootstrap over its windows (Efron 1979), expanded percentiles, stretched by the windows' correlation. Of highly
-    correlated windows it remains too short: 76 with 0.95 between neighbours cover 77 %. More repeats: Student's interval of the mean of
-    the log medians. Never narrower than the interval that the windows alone give: repeats may agree by luck. A ratio of two step times
-    is the quotient of two such values, so a table's ratios and its milliseconds never contradict one another.
+    One repeat: Student's interval of the mean of its windows, stretched by their correlation. Of highly correlated windows it remains too
+    short: 76 with 0.95 between neighbours cover 77 %. More repeats: Student's interval of the mean of the log levels. Never narrower than
+    the interval that the windows alone give: repeats may agree by luck. A ratio of two step times is the quotient of two such values, so a
+    table's ratios and its milliseconds never contradict one another.
     """
     groups = _groups(repeats)
     if not groups:
         return None
-    if len(groups) == 1 or any(median(group) <= 0 for group in groups):
-        pooled = np.concatenate(groups)
-        return _window_estimate(pooled, median(pooled), level)
-    logs = _log_medians(groups)
+    if len(groups) == 1 or any(group.typical <= 0 for group in groups):
+        return _window_estimate(pooled(groups), level)
+    logs = log_levels(groups)
     error, freedom, inside = _error(logs), len(logs) - 1, _window_error(groups)
     factor = math.exp(_reach(error, freedom, inside, level))
     note = "" if len(groups) > 2 else "two repeats: the interval is wide because two say little about a third"
-    method = "geometric mean of the repeats' medians, Student's t"
+    method = "geometric mean of the repeats' levels, Student's t"
     value, windows = math.exp(float(logs.mean())), sum(map(len, groups))
     return Estimate(value, value / factor, value * factor, windows, len(groups), method, note, error, freedom, inside)
-
-
-def _log_medians(groups: Sequence[Array]) -> Array:
-    return np.log([median(group) for group in groups])
 
 
 def _error(logs: Array) -> float:
@@ -136,43 +254,42 @@ def _error(logs: Array) -> float:
     return float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
 
 
-def _groups(repeats: Sequence[Sequence[float] | Array]) -> list[Array]:
+def _groups(repeats: Sequence[Windowed]) -> list[Timings]:
     """The finite windows of each repeat that has any."""
-    return [array for array in (clean(values) for values in repeats) if len(array)]
+    return [group for group in map(timings, repeats) if len(group)]
 
 
-def _window_error(groups: Sequence[Array]) -> float:
+def _window_error(groups: Sequence[Timings]) -> float:
     """Standard error of the log of a step time, as the windows alone show it.
 
-    With one repeat it counts the correlation of its windows. With more, the error of the repeats holds that already; the windows are
-    then taken about their own repeat's median, since only that moves the mean of the medians.
+    With one repeat it counts the correlation of its windows. With more, the error of the repeats holds that already, and the median repeat
+    says how far windows scatter: the machine may have disturbed another one.
     """
-    values = np.concatenate([group / median(group) for group in groups])
-    if float(np.ptp(values)) == 0.0:
-        return 0.0
-    error = float(np.std(np.log(median_draws(values, np.random.default_rng(SEED), DRAWS_OF_ERROR))))
-    return error * math.sqrt(_inflation(groups[0])) if len(groups) == 1 else error
+    if len(groups) == 1:
+        return groups[0].error * math.sqrt(groups[0].inflation)
+    return median(np.array([group.error for group in groups])) / math.sqrt(len(groups))
 
 
-def _window_estimate(values: Array, value: float, level: float) -> Estimate:
+def _window_estimate(windows: Timings, level: float) -> Estimate:
     """The estimate from the windows of one process."""
-    n = len(values)
+    n, value = len(windows), windows.level
     if n < fewest_windows(level):
         return Estimate(value, None, None, n, 1, "none", too_few(n, level))
-    if float(np.ptp(values)) == 0.0:
+    if float(np.ptp(windows.step_seconds)) == 0.0:
         return Estimate(value, value, value, n, 1, "none needed", "every window took the same time: the clock's step")
-    draws = median_draws(values, np.random.default_rng(SEED))
-    inflation = _inflation(values)
-    low, high = map(float, np.quantile(draws, _percentiles(n / inflation, level)))
-    if low > 0:
-        low, high = (value * (end / value) ** math.sqrt(inflation) for end in (low, high))
-    inside = float(np.std(np.log(draws))) * math.sqrt(inflation) if low > 0 else None
-    method = "expanded-percentile bootstrap over windows"
-    return Estimate(value, low, high, n, 1, method, "one repeat", inside=inside)
+    inside = _window_error([windows])
+    factor = math.exp(min(FARTHEST, student_quantile((1 + level) / 2, _window_freedom(windows)) * inside))
+    method = "mean of the windows, Student's t"
+    return Estimate(value, value / factor, value * factor, n, 1, method, "one repeat", inside=inside)
+
+
+def _window_freedom(windows: Timings) -> float:
+    """Degrees of freedom of the windows of one process: of correlated ones, as many as tell as much."""
+    return max(2.0, len(windows) / windows.inflation - 1)
 
 
 def _inflation(values: Array) -> float:
-    """By how much the correlation of neighbouring windows inflates the variance of their median; at least 1.
+    """By how much the correlation of neighbouring windows inflates the variance of their mean; at least 1.
 
     1 + 2 (r_1 + r_2 + ...) of the ranks, up to the first pair of lags whose sum is not positive; the sums of pairs may not grow
     (Geyer, Statistical Science 7, 1992, 3.3). Ranks bound outliers, and covered more than signs. One of twenty series of white
@@ -203,7 +320,7 @@ def _reach(error: float, freedom: float, inside: float, level: float) -> float:
 
 
 def error_draws(estimate: Estimate, rng: np.random.Generator, draws: int) -> Array:
-    """Errors of the log median as the estimate's interval has them: of its repeats, or of its windows where those reach farther."""
+    """Errors of the log level as the estimate's interval has them: of its repeats, or of its windows where those reach farther."""
     error, freedom, inside = estimate.error or 0.0, estimate.freedom or 1.0, estimate.inside or 0.0
     if _reach(error, freedom, 0.0, LEVEL) >= _reach(0.0, freedom, inside, LEVEL):
         return np.asarray(error * rng.standard_t(freedom, draws))
@@ -217,21 +334,9 @@ def too_few(windows: int, level: float = LEVEL) -> str:
     return f"too few windows: {windows}, and a {share} interval needs {fewest_windows(level)}"
 
 
-def _percentiles(n: float, level: float) -> tuple[float, float]:
-    """The two percentiles of the bootstrap distribution of n values that cover `level`; of correlated ones n is as many as tell as much.
-
-    Expanded by Student's quantile over the normal one (Hesterberg, The American Statistician 69, 2015, 4.2): resampling n values
-    shows less than their population's spread. Plain percentiles covered 93 % of the simulated medians of six to ten values. The
-    further factor sqrt(n / (n - 1)) of a mean's interval is left out: with it up to 97.6 % were covered, without it 94.3 to 96.8 %.
-    """
-    reach = student_quantile((1 + level) / 2, max(n, 3.0) - 1)
-    tail = NormalDist().cdf(-reach)
-    return tail, 1 - tail
-
-
 def ratio_estimate(
-    numerator: Sequence[Sequence[float] | Array],
-    denominator: Sequence[Sequence[float] | Array],
+    numerator: Sequence[Windowed],
+    denominator: Sequence[Windowed],
     level: float = LEVEL,
     *,
     alike: bool = False,
@@ -239,36 +344,39 @@ def ratio_estimate(
 ) -> Estimate | None:
     """The quotient of two cells' step times (step_estimate) with its interval, from each cell's windows by repeat; null where one is empty.
 
-    One repeat each: percentile bootstrap of both medians at once. Repeats on a side: the two log errors added in
+    One repeat each: the errors of both as their windows show them. Repeats on a side: the two log errors added in
     square, Student's t with Welch's degrees of freedom; a side with one repeat brings only the error that its windows
     show, and the ratio then has no error of its own. `alike`: both sides are measurements of one cell, as in
     `runner verify`, so one variance comes from the repeats of both, and one repeat can be held against many. `within`: the
     difference of the sides within blocks (runner.results.rank.blocks), which both were measured in.
     """
     groups = _groups(numerator), _groups(denominator)
-    if not all(groups) or any(median(group) <= 0 for side in groups for group in side):
+    if not all(groups) or any(group.typical <= 0 for side in groups for group in side):
         return None
-    value = math.exp(float(_log_medians(groups[0]).mean() - _log_medians(groups[1]).mean()))
+    value = math.exp(float(log_levels(groups[0]).mean() - log_levels(groups[1]).mean()))
     windows, repeats = min(sum(map(len, side)) for side in groups), min(len(side) for side in groups)
     single = [side[0] for side in groups if len(side) == 1]
     if any(len(values) < fewest_windows(level) for values in single):
         note = too_few(min(len(values) for values in single), level)
         return Estimate(value, None, None, windows, repeats, "none", note)
+    inside = math.hypot(*map(_window_error, groups))
     if len(single) == 2:
-        low, high = _single_interval(single[0], single[1], level)
+        freedom = min(map(_window_freedom, single))
+        factor = math.exp(min(FARTHEST, student_quantile((1 + level) / 2, freedom) * inside))
         note = "one repeat each: nothing here says how much another run would differ"
-        return Estimate(value, low, high, windows, repeats, "expanded-percentile bootstrap over windows", note)
+        return Estimate(
+            value, value / factor, value * factor, windows, repeats, "mean of the windows, Student's t", note
+        )
     if within:
         value, error, freedom = math.exp(within.value), within.error, within.freedom
-        method = "medians of the repeats within blocks, Student's t"
+        method = "levels of the repeats within blocks, Student's t"
     elif alike:
         log = log_ratio(*groups)
         error, freedom = log.error, log.freedom
-        method = "medians of the repeats, Student's t"
+        method = "levels of the repeats, Student's t"
     else:
         error, freedom = _welch(*groups)
-        method = "medians of the repeats, Welch's t"
-    inside = math.hypot(*map(_window_error, groups))
+        method = "levels of the repeats, Welch's t"
     factor = math.exp(_reach(error, freedom, inside, level))
     note = ""
     if repeats == 1:
@@ -289,19 +397,7 @@ class Difference:
     freedom: float
 
 
-def _single_interval(above: Array, below: Array, level: float) -> tuple[float, float]:
-    """The interval of the ratio of two processes' medians."""
-    rng = np.random.default_rng(SEED)
-    logs, counts = np.zeros(DRAWS), []
-    for side, sign in ((above, 1), (below, -1)):
-        inflation, middle = _inflation(side), math.log(median(side))
-        logs += sign * (middle + math.sqrt(inflation) * (np.log(median_draws(side, rng)) - middle))
-        counts.append(len(side) / inflation)
-    low, high = np.quantile(logs, _percentiles(2 * min(counts) - 1, level))
-    return math.exp(low), math.exp(high)
-
-
-def _welch(above: Sequence[Array], below: Sequence[Array]) -> tuple[float, float]:
+def _welch(above: Sequence[Timings], below: Sequence[Timings]) -> tuple[float, float]:
     """Standard error of the log ratio and its degrees of freedom, where the sides may scatter differently."""
     sides = [(_side_error(side), (len(side) if len(side) > 1 else len(side[0])) - 1) for side in (above, below)]
     error = math.hypot(*(side for side, _ in sides))
@@ -314,7 +410,7 @@ class LogRatio:
     """The logarithm of the ratio of two measurements of one cell, each of some repeats."""
 
     value: float
-    variance: float  # between repeats, of the logarithm of a repeat's median
+    variance: float  # between repeats, of the logarithm of a repeat's level
     freedom: float  # degrees of freedom of that variance
     counts: tuple[int, int]  # repeats of each side
 
@@ -324,21 +420,21 @@ class LogRatio:
         return math.sqrt(self.variance * sum(1 / count for count in self.counts))
 
 
-def log_ratio(numerator: Sequence[Array], denominator: Sequence[Array]) -> LogRatio:
-    """The difference of the mean log medians of the repeats, as Student's t test has it. One side has two repeats or more.
+def log_ratio(numerator: Sequence[Windowed], denominator: Sequence[Windowed]) -> LogRatio:
+    """The difference of the mean log levels of the repeats, as Student's t test has it. One side has two repeats or more.
 
     The repeats of both sides scatter alike, so one variance comes from all of them.
     """
-    sides = [np.log([median(repeat) for repeat in side]) for side in (numerator, denominator)]
+    sides = [log_levels(side) for side in (numerator, denominator)]
     scatter = sum(float(np.sum((side - side.mean()) ** 2)) for side in sides)
     freedom = sum(len(side) - 1 for side in sides)
     variance = scatter / freedom
     return LogRatio(float(sides[0].mean() - sides[1].mean()), variance, freedom, (len(sides[0]), len(sides[1])))
 
 
-def _side_error(groups: Sequence[Array]) -> float:
-    """Standard error of a side's log median: of its repeats, or of the windows where it has one repeat."""
-    return _window_error(groups) if len(groups) == 1 else _error(_log_medians(groups))
+def _side_error(groups: Sequence[Timings]) -> float:
+    """Standard error of a side's log level: of its repeats, or of the windows where it has one repeat."""
+    return _window_error(groups) if len(groups) == 1 else _error(log_levels(groups))
 
 
 def beside(

@@ -5,7 +5,6 @@ The rule is that of the report (runner.results.rank.ranking). A pair is settled 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
@@ -98,12 +97,10 @@ def _is_ranked(cell: StoredCell) -> bool:
 def _in_blocks(cell: StoredCell, before: set[tuple[str, int]]) -> Sequence[InBlock]:
     """The repeats of a cell. Those before the run was resumed are of another session."""
     logs = []
-    for repeat in cell.repeats:
+    for place, log in cell.log_levels.items():
+        repeat = cell.repeats[place]
         session = cell.key.device_model, (cell.cell_id, repeat.number) in before
-        began = repeat.row.get("started_unix")
-        if repeat.log_median is not None:
-            when = math.nan if began is None else float(began)
-            logs.append(InBlock((session, repeat.number), repeat.log_median, session, when))
+        logs.append(InBlock((session, repeat.number), log, session, repeat.began))
     return logs
 
 

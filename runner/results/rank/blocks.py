@@ -1,7 +1,7 @@
 """Cells that were measured in the same blocks: how far their levels lie apart, and how sure that is. Pure functions of numbers.
 
 The runner measures every cell once a block, in a shuffled order (runner.run.dispatch.blocks). What the machine does meanwhile, as
-warming up, moves all cells of a block. So a repeat's log median is modelled as the level of its cell, plus the effect of its block,
+warming up, moves all cells of a block. So a repeat's log level is modelled as the level of its cell, plus the effect of its block,
 plus noise (two-way analysis of variance by least squares; a cell may lack blocks). On several devices of one model a block's cells
 run on any of them, at about the same time: the block then holds what time does, and the noise holds how the devices differ.
 
@@ -64,7 +64,7 @@ Places = npt.NDArray[np.int64]
 
 
 class InBlock(NamedTuple):
-    """One repeat: the logarithm of its median step time, where and when it was measured."""
+    """One repeat: the logarithm of its level, where and when it was measured."""
 
     block: Hashable
     log: float
@@ -89,7 +89,7 @@ class Blocks:
         """The log step time of a cell without what its blocks did to it: differences of levels are those of `difference`.
 
         The mean over all repeats that blocks join stays what it was. So where each cell has a repeat in each block, and no warm-up is
-        fitted, this is the mean of the cell's own log medians. None where there is no difference to another cell.
+        fitted, this is the mean of the cell's own log levels. None where there is no difference to another cell.
         """
         joined = self._joined.get(cell)
         return joined.level(cell) if joined is not None else None
@@ -186,7 +186,7 @@ class Joined:
 
     @cached_property
     def _beside(self) -> Mapping[Hashable, Array]:
-        """The log medians of each loud cell without what its blocks did."""
+        """The log levels of each loud cell without what its blocks did."""
         return {cell: self._fit.without_blocks(logs) for cell, logs in self.logs.items() if cell not in self._fit.logs}
 
     @cached_property

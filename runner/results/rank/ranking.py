@@ -58,7 +58,7 @@ class Contender:
     """One cell as numbers. Times are logarithms of seconds."""
 
     log: float  # of its step time: what it has in its blocks
-    logs: Sequence[float]  # of its repeats' medians
+    logs: Sequence[float]  # of its repeats' levels
     inside: float  # standard error of `log` as its windows show it
     sessions: frozenset[Hashable]  # that measured it
     means: Mapping[Hashable, float] = field(default_factory=dict)  # of `logs` in each session
@@ -195,10 +195,10 @@ class Field:
             method, note = "one repeat, with the scatter of the run's other cells", ONCE
         elif within_blocks is not None:
             sides = [Scatter(within_blocks.error, within_blocks.freedom, 0)]
-            method, note = "medians of the repeats within blocks, Student's t", ""
+            method, note = "levels of the repeats within blocks, Student's t", ""
         else:
             sides = [_own(cell.logs) for cell in (first, second)]
-            method, note = "medians of the repeats, Welch's t", ""
+            method, note = "levels of the repeats, Welch's t", ""
         inside = math.hypot(first.inside, second.inside)
         # Without scatter the clock is too coarse for any claim.
         if inside or any(side.deviation > ROUNDING for side in sides):
@@ -298,10 +298,10 @@ def in_blocks(cells: Iterable[StoredCell]) -> Sequence[InBlock]:
     another block, and another session, than the rest: time has passed between them.
     """
     repeats = [
-        InBlock((session, repeat.number), repeat.log_median, session, repeat.began)
+        InBlock((session, repeat.number), log, session, repeat.began)
         for cell in cells
-        for repeat in cell.repeats
-        if repeat.log_median is not None
+        for place, log in cell.log_levels.items()
+        if (repeat := cell.repeats[place])
         and (session := (repeat.row.get("run_id"), cell.key.device_model, repeat.reused))
     ]
     return repeats if len(repeats) > 1 else ()

@@ -98,7 +98,9 @@ def test_one_repeat_among_several_is_named_and_not_said_of_all(tmp_path: Path) -
     assert "Measured once:" not in said
     (cnn, _) = findings.findings(tables.load([folder]))
     notes = {entry.cell.framework: standing.note(entry) for entry in cnn.group.behind}
-    assert notes == {"torch": "one run: looks faster", "jax": "open"}, "the cells with two repeats are not of one run"
+    assert notes == {"torch": "one run: looks faster", "tensorflow": "open"}, (
+        "the cells with two repeats are not of one run"
+    )
 
 
 def test_repeats_of_one_and_two_are_not_said_to_be_one_run(tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ def test_repeats_of_one_and_two_are_not_said_to_be_one_run(tmp_path: Path) -> No
     assert [
         line
         for line in section.below
-        if line.startswith("open: which of TensorFlow 2.21.0 and JAX 0.10.2 is faster, after 2 repeats. ")
+        if line.startswith("open: which of JAX 0.10.2 and TensorFlow 2.21.0 is faster, after 2 repeats. ")
     ]
     assert [row[-1] for row in section.rows] == ["one run: looks faster", "", "open"]
     assert '<span class="warn">1 to 2 repeats</span>' in whole(page(data))

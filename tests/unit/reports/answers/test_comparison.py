@@ -21,6 +21,7 @@ from reports.answers.overview import overview
 from reports.answers.run_history import history
 from reports.data import tables
 from reports.page.assembly import page_of
+from reports.wording import bound
 from runner.cli.main import app
 from runner.results.store import TABLES
 from tests.fixtures import stored, synthetic
@@ -328,8 +329,10 @@ def test_of_an_unsteady_cell_that_was_measured_once_compare_says_no_more_than_th
     rows = comparison.comparison(data, "torch-2.13.0-cpu", "jax-0.10.2-cpu").rows
     (row,) = [row for row in rows if row.cell.anchor == entry.cell.anchor]
     assert row.ratio == entry.ratio
-    assert entry.at_least is None
-    assert "it takes more than" not in row.reason
+    assert entry.at_least == pytest.approx(entry.ratio.low)
+    assert entry.ratio.low is not None
+    assert entry.ratio.low <= min(entry.cell.levels) / data.groups[0].first.cell.step.value
+    assert f"it takes more than {bound(entry.at_least)} times as long" in row.reason
 
 
 def test_two_gpus_are_compared_by_a_part_of_their_names_or_their_uuid(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from reports.answers.contrast import Contrast, Side
 from reports.answers.sessions import CommonShift, between_runs, two_runs
 from reports.data.groups import blocks_of, group_of
 from reports.data.model import MeasuredCell
+from runner.results import statistics
 from runner.results.rank.ranking import OTHER_RUNS
 from tests.fixtures import measured
 from tests.fixtures.regimes import Regime, run
@@ -237,7 +238,10 @@ def test_the_ratio_of_a_cell_that_has_all_repeats_is_the_quotient_of_its_two_lev
     before, after = (measured.run_cells(name, run(random, warming, [1.0] * CELLS, 3)) for name in "ab")
     rows, shift = two_runs([(Side((old,)), Side((new,))) for old, new in zip(before, after, strict=True)])
     for row in rows:
-        levels = [np.mean([repeat.log_median for repeat in side.repeats]) for side in (row.after, row.before)]
+        levels = [
+            np.mean(statistics.log_levels([repeat.steady for repeat in side.repeats]))
+            for side in (row.after, row.before)
+        ]
         assert row.ratio is not None
         assert row.ratio.value == pytest.approx(math.exp(levels[0] - levels[1]))
     assert shift is not None
