@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.plan.plan import Cell
-from runner.run.dispatch import Dispatcher, Job, Place, Span, blocks, closeness, simulate
+from runner.run.dispatch import Dispatcher, Job, Place, Span, blocks, closeness, orders, simulate
 from tests.fixtures.plans import make_cell
 from tests.fixtures.waiting import within
 
@@ -98,15 +99,22 @@ def test_every_job_runs_once_on_devices_of_its_own(
 
 
 @given(count=st.integers(1, 30), repeats=st.integers(1, 9), seed=st.integers(0, 99))
-def test_three_blocks_share_one_order_forwards_backwards_and_forwards(count: int, repeats: int, seed: int) -> None:
+def test_the_second_of_three_blocks_has_the_order_of_the_first_backwards(count: int, repeats: int, seed: int) -> None:
     planned = cells(count)
     jobs = blocks(planned, repeats, seed)
-    orders = [[job.cell.id for job in jobs if job.repeat == repeat] for repeat in range(1, repeats + 1)]
-    assert all(sorted(order) == sorted(cell.id for cell in planned) for order in orders)
-    assert all(after == before[::-1] for before, after in zip(orders[::3], orders[1::3], strict=False))
-    assert all(after == before for before, after in zip(orders[::3], orders[2::3], strict=False))
-    # The next three blocks are shuffled anew.
-    assert count < 10 or repeats < 4 or orders[0] != orders[3]
+    found = [[job.cell.id for job in jobs if job.repeat == repeat] for repeat in range(1, repeats + 1)]
+    assert all(sorted(order) == sorted(cell.id for cell in planned) for order in found)
+    assert all(after == before[::-1] for before, after in zip(found[::3], found[1::3], strict=False))
+    assert count < 10 or repeats < 3 or found[0] != found[2], "the third block is in another order"
+
+
+@given(count=st.sampled_from([4, 6, 8, 10, 24]), seed=st.integers(0, 999))
+def test_no_period_meets_one_cell_in_three_blocks(count: int, seed: int) -> None:
+    found = orders(count, 6, random.Random(seed))
+    places = [[order.index(cell) + at * count for cell in range(count)] for at, order in enumerate(found)]
+    for first, second, third in (places[0:3], places[1:4], places[3:6]):
+        distances = [(b - a, c - b) for a, b, c in zip(first, second, third, strict=True)]
+        assert all(math.gcd(*pair) == 1 and pair[1] != count for pair in distances)
 
 
 @given(instances=st.integers(1, 4), seed=st.integers(0, 99))
