@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -84,6 +85,7 @@ Time = Annotated[
     Options,
     *(
         "gpus",
+        "least_gpus",
         "nodes",
         "frameworks",
         "precisions",
@@ -135,7 +137,8 @@ def verify(
     if more and not run:
         raise UserError(f"{more[0]}: runs are judged with --run: say `runner verify --run {more[0]}`")
     run = [*(run or ()), *(more or ())]
-    asked = {"--image": image, "--engine": engine, "--workloads": workloads, "--python": options.python}
+    asked: dict[str, object] = {"--image": image, "--engine": engine, "--workloads": workloads}
+    asked |= {"--python": options.python, "--least-gpus": options.least_gpus or None}
     _check({**asked, "--nodes": options.nodes, "--time": time}, bool(run), each_gpu)
     options = _measured(options, image, engine, tuple(map(full_name, split_words(workloads))) or ROSETTA)
     if level < 3:
@@ -149,12 +152,10 @@ def verify(
     def more_repeats(folder: Path) -> dict[str, int]:
         return verification_run.repeats_wanted(judge([folder]), most_repeats)
 
-    try:
+    with _told(prometheus):
         folders = chosen_runs(run, options.out) if run else _measure(options, each_gpu, more_repeats, time)
         verdicts = judge(folders)
-    except KeyboardInterrupt:
-        raise NothingBegunError("interrupted: nothing was judged") from None
-    _refuse_nothing(verdicts, each_gpu, bool(run))
+        _refuse_nothing(verdicts, each_gpu, bool(run))
     if each_gpu:
         verdicts = with_fleets(verdicts, folders, beside(folders))
     _print(verdicts, output_format == "json", junit, markdown, prometheus)
@@ -268,6 +269,22 @@ def _refuse_nothing(verdicts: Verification, each_gpu: bool, stored: bool) -> Non
         raise UserError("the runs hold no cell, so there is nothing to judge")
     if each_gpu and not any(finding.device_uuid for finding in verdicts.findings):
         note("runner: --each-gpu: these runs hold no cell of a GPU, so no GPU is compared")
+
+
+@contextlib.contextmanager
+def _told(prometheus: Path | None) -> Iterator[None]:
+    """Within the block, what cannot begin is written for Prometheus, too: the file of the last verification would say that all is well."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise NothingBegunError("interrupted: nothing was judged") from None
+    except CannotBeginError:
+        if prometheus:
+            # Only this needs it.
+            from runner.doctor import textfile
+
+            write_bytes(prometheus, textfile.of_no_begin(3))
+        raise
 
 
 def _measured(options: Options, image: str | None, engine: str | None, workloads: tuple[str, ...]) -> Options:

@@ -24,8 +24,9 @@ from runner.doctor.limits import clock, processes
 from runner.doctor.scene import FAIL, LACKING, OK, OPEN, Check, Scene, gather
 from runner.engines import trial
 from runner.engines.base import ReadyImage, Slot
-from runner.errors import ExitCode, UserError, one_code
+from runner.errors import CannotBeginError, ExitCode, UndecidedError, UserError, one_code
 from runner.machine import lease
+from runner.machine.devices import is_left_to_others
 from runner.results.datasheets import bare_model
 from runner.run.begin import look_ahead, refuse_nothing
 from runner.run.dispatch import Place, places
@@ -162,7 +163,12 @@ def _facts(options: Options, ready: list[_Ready]) -> Iterator[Check]:
         for look in _MACHINE:
             yield from look(scene)
     prospect = look_ahead(options)
-    refuse_nothing(prospect)
+    try:
+        refuse_nothing(prospect)
+    except CannotBeginError as error:
+        if any(map(is_left_to_others, prospect.machine.refused)):
+            raise UndecidedError(str(error)) from None
+        raise
     engine = prospect.engine
     if not options.images and prospect.machine.gpus and all(cell.device_kind == "cpu" for cell in prospect.plan.cells):
         fix = "install a build with CUDA: the index or package name says which (cu128, cuda12, -gpu)"

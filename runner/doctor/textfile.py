@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from runner.doctor.preflight import exit_code
 from runner.doctor.scene import Check
+from runner.errors import ExitCode
 from runner.text import visible
 from runner.verify.verification import CellFinding, Verification
 
@@ -51,6 +52,11 @@ def of_checks(checks: Sequence[Check], level: int) -> bytes:
     for check in checks:
         states.put({"level": str(level), "check": check.name, "status": check.status}, 1)
     return _text([*_ended(level, exit_code(checks)), states])
+
+
+def of_no_begin(level: int) -> bytes:
+    """A level that could not begin: nothing was measured."""
+    return _text(_ended(level, ExitCode.CANNOT_BEGIN))
 
 
 def of_verification(verification: Verification) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import shutil
 from collections.abc import Callable, Sequence
 
 from runner.catalog.images import Image
@@ -43,6 +44,8 @@ def choose(
         engine, why = _make(name, settings), "as --engine says"
     if settings.python and not engine.measures_interpreter:
         raise UserError(f"--python: engine {name} does not measure an interpreter; say --engine host as well")
+    if settings.python and shutil.which(settings.python) is None:
+        raise UserError(f"--python: there is no program {settings.python}; name an interpreter that has the frameworks")
     if settings.images_from and name != "auto" and not engine.loads_images:
         raise UserError(f"--images-from: engine {name} loads no images; leave it out, or say --engine docker")
     if name != "auto" and (reason := engine.unavailable()):

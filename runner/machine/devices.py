@@ -127,11 +127,19 @@ def is_busy(gpu: Gpu) -> bool:
     return bool(gpu.processes)
 
 
+_IN_USE = " is in use by "
+
+
 def busy(gpu: Gpu) -> Refused:
     """Why a GPU that somebody computes on is left out."""
     users = gpu.processes or ()
     who = ", ".join(map(str, users[:3])) + (" and more" if len(users) > 3 else "")
-    return Refused(gpu.name, gpu.model, f"{gpu} is in use by {who}; wait for it, or share it with --share")
+    return Refused(gpu.name, gpu.model, f"{gpu}{_IN_USE}{who}; wait for it, or share it with --share")
+
+
+def is_left_to_others(refused: Refused) -> bool:
+    """True if somebody else's work is all that is against a GPU."""
+    return _IN_USE in refused.reason
 
 
 def unknown_users(gpus: Sequence[Gpu]) -> list[str]:

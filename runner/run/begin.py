@@ -139,6 +139,19 @@ def refuse_nothing(prospect: Prospect) -> None:
     if not prospect.plan.cells:
         reasons = "\n".join(dict.fromkeys(f"  {skip.image}: {skip.reason}" for skip in prospect.plan.skips))
         raise CannotBeginError(f"none of these cells can run here:\n{reasons or '  no image was chosen'}")
+    refuse_fewer(prospect.options.least_gpus, prospect.machine)
+    if prospect.options.least_gpus and not any(cell.device_kind == "cuda" for cell in prospect.plan.cells):
+        skipped = dict.fromkeys(skip.reason for skip in prospect.plan.skips)
+        raise CannotBeginError(
+            f"--least-gpus {prospect.options.least_gpus}: no planned cell uses a GPU{''.join(f'; {why}' for why in [*skipped][:3])}"
+        )
+
+
+def refuse_fewer(least: int, machine: Machine) -> None:
+    """Raise CannotBeginError where a machine has fewer GPUs to use than --least-gpus says."""
+    if len(machine.gpus) < least:
+        why = "; ".join(gpu.reason for gpu in machine.refused) or machine.why_no_gpu or "the driver knows no other"
+        raise CannotBeginError(f"--least-gpus {least}: {plural(len(machine.gpus), 'GPU')} can be used here: {why}")
 
 
 # Finds what would be run: look_ahead, or what looks at several nodes.

@@ -25,6 +25,13 @@ class Options(Request):
         description="all (where CUDA_VISIBLE_DEVICES is set: those that it leaves), none, or indices (3, or 3:0 for a MIG instance) "
         "or UUIDs between commas. With one GPU, cells run one at a time.",
     )
+    least_gpus: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="Begin only where cells use GPUs and so many can be used, of all nodes together. One that is lost or busy does not "
+        "count.",
+    )
     share: bool = Field(default=False, description="Use GPUs that somebody else computes on as well.")
     cool_down: bool = Field(
         default=False, description="Before each cell, let its GPU get as cool as it was at the start."

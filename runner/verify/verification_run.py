@@ -14,7 +14,7 @@ from runner.errors import CannotBeginError, UndecidedError
 from runner.machine import lease
 from runner.machine.detect import detect
 from runner.results.store import RunStore, write_bytes
-from runner.run.begin import look_ahead, start
+from runner.run.begin import look_ahead, refuse_fewer, start
 from runner.run.dispatch import places
 from runner.run.execution import execute, interruptible
 from runner.run.options import Options
@@ -79,7 +79,11 @@ def measure_here(
         return [run.folder]
     # Before the engine: without a GPU it does not matter which framework is here.
     machine = detect(options.gpus, options.share)
-    gpus = machine.gpus if not machine.gpus and not machine.refused else look_ahead(options).machine.gpus
+    machine = machine if not machine.gpus and not machine.refused else look_ahead(options).machine
+    gpus = machine.gpus
+    refuse_fewer(options.least_gpus, machine)
+    # A run below has the GPUs of one model.
+    options = options.model_copy(update={"least_gpus": 0})
     if len(gpus) < 2:
         why = f" ({machine.why_no_gpu})" if machine.why_no_gpu and not gpus else ""
         raise CannotBeginError(

@@ -5,19 +5,26 @@ from __future__ import annotations
 import ast
 import errno
 import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from runner.cli.main import app
+from runner.doctor import preflight
 from runner.errors import MEANINGS, CannotBeginError, EngineError, ExitCode, UserError, code_of_fault, one_code
 from runner.machine import lease
 from runner.machine.detect import HardwareError, choose_gpus
-from runner.machine.devices import Gpu
+from runner.machine.devices import Cpu, Gpu, Machine, Refused
 from runner.nodes.transports.transport import NodesError
 from runner.paths import PROJECT
-from runner.run import summary
+from runner.run import begin, summary
+from runner.run.options import Options
+from runner.verify import verification_run
 
 ENDS = {"typer.Exit", "sys.exit", "os._exit"}
 
@@ -116,3 +123,63 @@ def test_no_document_says_that_open_is_two() -> None:
         text = " ".join(path.read_text().split())
         for old in ("open is 2", "2 open", "2: open", "Open (2)", "exit code is 2", "2: it could not be told"):
             assert old not in text, (path, old)
+
+
+H200 = Gpu(0, "GPU-1", "NVIDIA H200", "9.0", 141 << 30, "580.1", (0,), "GPU-1")
+
+
+def planned(least: int, gpus: int, kinds: tuple[str, ...], refused: tuple[Refused, ...] = ()) -> Any:
+    """A prospect of a machine with so many GPUs, and cells of these kinds of devices."""
+    cpu = Cpu("a CPU", (0,), 1 << 30, (), ((0,),))
+    machine = Machine(cpu, (H200,) * gpus, None if gpus else "there is no NVIDIA driver on this machine", refused)
+    cells = tuple(SimpleNamespace(device_kind=kind) for kind in kinds)
+    plan = SimpleNamespace(cells=cells, skips=(SimpleNamespace(image="x", reason="the build is for CPUs"),))
+    return SimpleNamespace(options=Options(least_gpus=least), machine=machine, plan=plan)
+
+
+@pytest.mark.parametrize(
+    ("least", "gpus", "kinds", "said"),
+    [
+        (0, 0, ("cpu",), None),
+        (8, 8, ("cpu", "cuda"), None),
+        (8, 7, ("cuda",), "--least-gpus 8: 7 GPUs can be used here: GPU 7 fell off the bus"),
+        (1, 0, ("cpu",), "--least-gpus 1: 0 GPUs can be used here: GPU 7 fell off the bus"),
+        (8, 8, ("cpu",), "--least-gpus 8: no planned cell uses a GPU; the build is for CPUs"),
+    ],
+)
+def test_a_machine_that_lost_a_gpu_or_whose_build_uses_none_does_not_begin(
+    least: int, gpus: int, kinds: tuple[str, ...], said: str | None
+) -> None:
+    prospect = planned(least, gpus, kinds, (Refused("7", "NVIDIA H200", "GPU 7 fell off the bus"),))
+    if said is None:
+        begin.refuse_nothing(prospect)
+        return
+    with pytest.raises(CannotBeginError, match=f"^{re.escape(said)}$"):
+        begin.refuse_nothing(prospect)
+
+
+def test_a_level_on_a_node_whose_gpus_others_use_is_open_and_on_one_that_lost_them_could_not_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for reason, code in (("GPU 7 is in use by a job; wait for it", 3), ("GPU 7 fell off the bus", 4)):
+        found = planned(8, 7, ("cuda",), (Refused("7", "NVIDIA H200", reason),))
+        monkeypatch.setattr(preflight, "look_ahead", lambda _, found=found: found)
+        monkeypatch.setattr(preflight, "_MACHINE", ())
+        assert preflight.exit_code(preflight.preflight(Options(least_gpus=8), 1, ())) == code
+
+
+def test_prometheus_is_told_that_a_verification_could_not_begin(tmp_path: Path) -> None:
+    file = tmp_path / "dlbench.prom"
+    file.write_text('dlbench_verify_exit_code{level="3"} 0\n')
+    words = ["verify", "--each-gpu", "--least-gpus", "1", "--prometheus", str(file)]
+    ended = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "results")])
+    assert ended.exit_code == 4, ended.output
+    assert 'dlbench_verify_exit_code{level="3"} 4\n' in file.read_text()
+
+
+def test_the_gpus_of_several_models_count_together_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = planned(8, 2, ()).machine
+    monkeypatch.setattr(verification_run, "detect", lambda *_: machine)
+    monkeypatch.setattr(verification_run, "look_ahead", lambda _: SimpleNamespace(machine=machine))
+    with pytest.raises(CannotBeginError, match="--least-gpus 8: 2 GPUs can be used here"):
+        verification_run.measure_here(Options(least_gpus=8), [], Path, True, lambda _: {}, None)

@@ -66,7 +66,7 @@ def test_the_job_lets_only_a_pass_complete_and_shuts_the_container_off() -> None
 def test_the_batch_script_is_a_script_and_says_only_options_of_runner_matrix() -> None:
     lines = BATCH.read_text().splitlines()
     assert lines[0] == "#!/bin/bash"
-    (command,) = (line for line in lines if line.startswith("exec runner matrix "))
+    (command,) = (line for line in lines if line.startswith('exec "${DLBENCH_RUNNER:-runner}" matrix '))
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", command)) <= options_of("matrix")
     asked = [line.split()[1] for line in lines if line.startswith("#SBATCH ")]
     # Without the first, others' work runs beside the cells; without the second, a node that fails ends the job.

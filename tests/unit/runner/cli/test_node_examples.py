@@ -26,7 +26,8 @@ preflight.preflight = lambda *_: [Check("driver", {status!r}, "it answers")]
 sys.argv[0] = "runner"
 main()
 """
-STATUSES = {0: "ok", 1: "fail", 3: "open"}
+STATUSES = {0: "ok", 1: "fail", 3: "open", 4: "lacking"}
+WORDS = {0: "pass: ", 1: "FAIL: ", 3: "open: ", 4: "could not begin: "}
 # A program of this name that is broken ends with 1, as a node does that fails.
 BROKEN = 99
 
@@ -46,6 +47,9 @@ def ended(command: list[str], code: int, folder: Path) -> subprocess.CompletedPr
         (programs / name).write_text(f"#!/bin/sh\n{line}\n")
         (programs / name).chmod(0o755)
     variables = {"PATH": f"{programs}:{os.environ['PATH']}", "SLURMD_NODENAME": "gpu-17"}
+    # As a stranger has it: nothing of this user's.
+    variables |= {"HOME": str(folder / "home"), "XDG_CACHE_HOME": str(folder / "home" / ".cache")}
+    (folder / "home").mkdir()
     variables["DLBENCH_RUNNER"] = str(programs / "runner")
     variables["DLBENCH_PROM"] = str(folder / "dlbench.prom")
     return subprocess.run(
@@ -56,8 +60,8 @@ def ended(command: list[str], code: int, folder: Path) -> subprocess.CompletedPr
 @pytest.mark.parametrize("code", STATUSES)
 def test_the_node_problem_detector_gets_its_codes_and_one_line(code: int, tmp_path: Path) -> None:
     result = ended([str(EXAMPLES / "npd-verify.sh")], code, tmp_path)
-    assert (result.returncode, len(result.stdout.splitlines())) == (min(code, 2), 1)
-    assert result.stdout.startswith({0: "pass: ", 1: "FAIL: ", 3: "open: "}[code])
+    assert (result.returncode, len(result.stdout.splitlines())) == ({0: 0, 1: 1, 3: 2, 4: 1}[code], 1)
+    assert result.stdout.startswith(WORDS[code])
     assert f'dlbench_verify_exit_code{{level="2"}} {code}\n' in (tmp_path / "dlbench.prom").read_text()
     (rule,) = json.loads((EXAMPLES / "npd-verify.json").read_text())["rules"]
     assert Path(rule["path"]).name == "npd-verify.sh"
@@ -73,20 +77,27 @@ def test_a_runner_that_is_broken_says_nothing_of_the_node(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("code", STATUSES)
-def test_slurm_drains_a_node_that_fails_and_no_other(code: int, tmp_path: Path) -> None:
+def test_slurm_drains_a_node_that_fails_or_lacks_what_the_checks_need_and_no_other(code: int, tmp_path: Path) -> None:
     assert ended([str(EXAMPLES / "slurm-health.sh")], code, tmp_path).returncode == 0
     asked = tmp_path / "scontrol"
-    if code == 1:
+    if code in (1, 4):
         words = asked.read_text().splitlines()
-        assert words[:4] == ["update", "NodeName=gpu-17", "State=DRAIN", "Reason=dlbench: FAIL: 1 check of 1: driver"]
+        assert words[:4] == [
+            "update",
+            "NodeName=gpu-17",
+            "State=DRAIN",
+            f"Reason=dlbench: {WORDS[code]}1 check of 1: driver",
+        ]
     else:
         assert not asked.exists()
 
 
 @pytest.mark.parametrize("code", STATUSES)
-def test_a_prolog_fails_where_the_node_does_and_not_where_it_is_open(code: int, tmp_path: Path) -> None:
+def test_a_prolog_fails_where_the_node_does_or_could_not_begin_and_not_where_it_is_open(
+    code: int, tmp_path: Path
+) -> None:
     result = ended([str(EXAMPLES / "slurm-prolog.sh")], code, tmp_path)
-    assert (result.returncode, "FAIL: " in result.stderr) == (int(code == 1), code == 1)
+    assert (result.returncode, WORDS[code] in result.stderr) == (int(code in (1, 4)), code in (1, 4))
 
 
 @pytest.mark.parametrize("code", STATUSES)
@@ -95,6 +106,51 @@ def test_an_init_container_ends_with_the_code_that_the_job_asks_for(code: int, t
     words = [str(tmp_path / "results") if word == "/verify/results" else word for word in container["command"]]
     assert ended(words, code, tmp_path).returncode == code
     (rule,) = POD["podFailurePolicy"]["rules"]
-    assert (rule["onExitCodes"]["containerName"], rule["onExitCodes"]["values"]) == (container["name"], [1])
+    assert (rule["onExitCodes"]["containerName"], rule["onExitCodes"]["values"]) == (container["name"], [1, 2, 4])
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     assert mounts == {volume["name"] for volume in POD["template"]["spec"]["volumes"]}
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 4, 130])
+@pytest.mark.parametrize("name", ["slurm-matrix.sbatch", "slurm-verify.sbatch"])
+def test_a_batch_script_ends_as_its_runner_does(name: str, code: int, tmp_path: Path) -> None:
+    """Slurm calls a job that ends with another code than 0 failed."""
+    program = tmp_path / "runner"
+    program.write_text(f'#!/bin/sh\necho "$@" > "{tmp_path}/called"\nexit {code}\n')
+    program.chmod(0o755)
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "FLEET": "/fleet", "SLURMD_NODENAME": "gpu-17"}
+    variables |= {"DLBENCH_RUNNER": str(program), "LEAST_GPUS": "8"}
+    result = subprocess.run(
+        ["bash", str(EXAMPLES / name)], env=variables, cwd=tmp_path, capture_output=True, check=False
+    )
+    assert result.returncode == code
+    assert " --least-gpus 8" in (tmp_path / "called").read_text()
+
+
+@pytest.mark.parametrize("name", ["npd-verify.sh", "slurm-health.sh", "slurm-prolog.sh"])
+def test_a_node_with_fewer_gpus_than_it_should_have_is_told_by_the_real_checks(name: str, tmp_path: Path) -> None:
+    """Here is no driver: the checks of this machine, as they are."""
+    (tmp_path / "bin").mkdir()
+    for program, line in {
+        "runner": f'PYTHONPATH="{PROJECT}" exec "{sys.executable}" -m runner "$@"',
+        "scontrol": f'printf "%s\\n" "$@" > "{tmp_path}/scontrol"',
+    }.items():
+        (tmp_path / "bin" / program).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / "bin" / program).chmod(0o755)
+    variables = {
+        "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "SLURMD_NODENAME": "gpu-17",
+        "DLBENCH_RUNNER": str(tmp_path / "bin" / "runner"),
+        "DLBENCH_LEAST_GPUS": "8",
+        "DLBENCH_LEVEL": "1",
+    }
+    (tmp_path / "empty").mkdir()
+    result = subprocess.run(
+        [str(EXAMPLES / name)], env=variables, cwd=tmp_path / "empty", capture_output=True, text=True, check=False
+    )
+    said = result.stdout + result.stderr
+    if name == "slurm-health.sh":
+        assert (result.returncode, "State=DRAIN" in (tmp_path / "scontrol").read_text()) == (0, True), said
+    else:
+        assert result.returncode == 1, said
