@@ -47,7 +47,16 @@ from runner.results.datasheets import bare_model
 from runner.results.on_disk import isolation
 from runner.results.rank.at_fp32 import rested
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
-from runner.results.store import RunStore, StoreError, manifests_of, no_rows, tables_of
+from runner.results.store import (
+    RunStore,
+    StoreError,
+    joined,
+    manifests_of,
+    no_rows,
+    refuse_a_copy,
+    tables_of,
+    tables_of_run,
+)
 from runner.results.vendors.known_issues import known_issues
 
 if TYPE_CHECKING:
@@ -56,6 +65,8 @@ if TYPE_CHECKING:
 FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "telemetry")  # of the store
 # The tables for an answer in words. Telemetry shows if the machine was busy.
 ANSWER = ("cells", "samples", "parity", "telemetry")
+# The tables for an answer from the cells' own step times: it asks neither for a proof's tensors nor for the machine's signals.
+STEPS = ("cells", "samples")
 
 
 def load(folders: Sequence[Path], needed: Collection[str] = FRAMES, to_loss: float | None = None) -> Tables:
@@ -69,8 +80,7 @@ def load(folders: Sequence[Path], needed: Collection[str] = FRAMES, to_loss: flo
     levels = (to_loss,) if to_loss is not None else _stated(manifests_of(folders))
     needed = {*needed, "metrics"} if levels else needed
     # They are read together: between two reads a run may go on.
-    tables = tables_of(folders, [name for name in FRAMES if name in needed])
-    built = build(manifests_of(folders), {name: no_rows(name) for name in FRAMES} | tables)
+    built = build(manifests_of(folders), tables_of(folders, _in_order(needed)))
     if to_loss is not None and not any(workload.has_loss for workload in built.workloads):
         fix = f"`runner matrix --to-loss {to_loss:g}` measures one"
         raise StoreError(f"--to-loss {to_loss:g}: these runs have no workload with a held-out loss; {fix}")
@@ -85,24 +95,44 @@ def _stated(manifests: Iterable[Mapping[str, Any]]) -> tuple[float, ...]:
 
 
 def load_readable(folders: Sequence[Path], needed: Collection[str] = FRAMES) -> tuple[Tables, tuple[str, ...]]:
-    """The page's rows of those runs that can be read, and for each of the others why it cannot."""
-    with contextlib.suppress(StoreError):
-        return load(folders, needed), ()
-    # They are read one by one only where there is a fault.
-    kept: dict[str, Path] = {}
+    """The page's rows of those runs that can be read, and for each of the others why it cannot. Each run is read once.
+
+    No loss is timed where STEPS are needed alone.
+    """
     why: list[str] = []
-    for folder in folders:
-        try:
-            load([*filter(None, [kept.get(RunStore(folder).manifest()["run_id"])]), folder], needed)
-        except StoreError as error:
-            why.append(str(error))
-        else:
-            kept[RunStore(folder).manifest()["run_id"]] = folder
-    return load(list(kept.values()), needed), tuple(why)
+    manifests: dict[str, tuple[Path, Mapping[str, Any]]] = {}
+    for folder in dict.fromkeys(folders):
+        with _told(why):
+            manifest = RunStore(folder).manifest()
+            refuse_a_copy(folder, manifest, manifests.setdefault(manifest["run_id"], (folder, manifest))[0])
+    levels = _stated(manifest for _, manifest in manifests.values()) if set(needed) > set(STEPS) else ()
+    names = _in_order({*needed, "metrics"} if levels else needed)
+    read: dict[str, Mapping[str, pa.Table]] = {}
+    for run_id, (folder, stated) in manifests.items():
+        with _told(why):
+            read[run_id] = tables_of_run(folder, stated, names)
+    readable = [manifests[run_id][1] for run_id in read]
+    built = build(readable, joined(list(read.values()), readable, names))
+    return replace(built, to_loss=_stated(readable) if levels else ()), tuple(why)
+
+
+@contextlib.contextmanager
+def _told(why: list[str]) -> Iterator[None]:
+    """Add the reason for which a run cannot be read."""
+    try:
+        yield
+    except StoreError as error:
+        why.append(str(error))
+
+
+def _in_order(names: Collection[str]) -> list[str]:
+    return [name for name in FRAMES if name in names]
 
 
 def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pa.Table]) -> Tables:
-    """The page's rows, from each run's manifest and the tables FRAMES of all runs."""
+    """The page's rows, from each run's manifest and those of the tables FRAMES of all runs that were read."""
+    of_machine = set(frames) > set(STEPS)
+    frames = {name: no_rows(name) for name in FRAMES} | dict(frames)
     stored = rows_of(frames["cells"])
     of_repeats = {name: by_repeat(frames[name]) for name in ("samples", "metrics", "parity", "telemetry")}
     by_id = {str(manifest["run_id"]): manifest for manifest in manifests}
@@ -116,7 +146,9 @@ def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pa.Table]
     )
     devices = {run: manifest.get("devices") or () for run, manifest in by_id.items()}
     of_operations = operators.rates(frames["operations"])
-    labelled = utilised(telemetry_signals.starved(_labelled(cells, devices)), of_operations)
+    labelled = _labelled(cells, devices)
+    if of_machine:
+        labelled = utilised(telemetry_signals.starved(labelled), of_operations)
     begun = [cell for cell in labelled if cell.status != "missing"]
     return Tables(
         tuple(StoredRun(manifest["run_id"], manifest) for manifest in manifests),

@@ -11,7 +11,7 @@ import typer
 from reports.answers import run_history as answers
 from reports.answers.export import comma_separated
 from reports.data.model import Tables
-from reports.data.tables import ANSWER, load, load_readable
+from reports.data.tables import STEPS, load, load_readable
 from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, note, print_rows, renewed, stored_runs
 from runner.errors import UserError
 from runner.json_document import print_document
@@ -41,7 +41,7 @@ def history(
     Exit code 0: nothing changed by more than the margin; 1: something changed, or may have, by more, or fails since; 2: some cell is
     open.
     """
-    tables = load(chosen_runs(runs, out), ANSWER) if runs else _readable(renewed(stored_runs(out), readable=True))
+    tables = load(chosen_runs(runs, out), STEPS) if runs else _readable(stored_runs(out))
     moves = answers.history(tables, margin / 100)
     if otava is not None:
         # Only this needs it.
@@ -69,7 +69,7 @@ def history(
 
 def _readable(folders: Sequence[Path]) -> Tables:
     """The rows of those runs that can be read. An unreadable run is named and skipped: nobody asked for it by name."""
-    tables, skipped = load_readable(renewed(folders, readable=True), ANSWER)
+    tables, skipped = load_readable(renewed(folders, readable=True), STEPS)
     for error in skipped:
         note(f"skipped: {visible(error)}")
     if not tables.runs:

@@ -178,9 +178,14 @@ def manifests_of(folders: Sequence[Path]) -> list[dict[str, Any]]:
     manifests = [RunStore(folder).manifest() for folder in folders]
     folder_of: dict[str, Path] = {}
     for folder, manifest in zip(folders, manifests, strict=True):
-        if (other := folder_of.setdefault(manifest["run_id"], folder)) != folder:
-            raise StoreError(f"{other} and {folder} hold the same run, {manifest['run_id']}; name or keep one of them")
+        refuse_a_copy(folder, manifest, folder_of.setdefault(manifest["run_id"], folder))
     return manifests
+
+
+def refuse_a_copy(folder: Path, manifest: Mapping[str, Any], first: Path) -> None:
+    """Raise StoreError where another folder is the first one with this run."""
+    if first != folder:
+        raise StoreError(f"{first} and {folder} hold the same run, {manifest['run_id']}; name or keep one of them")
 
 
 def read(folders: Iterable[Path], table: str) -> pa.Table:
@@ -193,20 +198,26 @@ def tables_of(folders: Iterable[Path], names: Sequence[str]) -> dict[str, pa.Tab
 
     Raises StoreError where this installation did not make them of the run's parcels.
     """
+    manifests = [(folder, RunStore(folder).manifest()) for folder in folders]
+    return joined(
+        [tables_of_run(folder, manifest, names) for folder, manifest in manifests], [m for _, m in manifests], names
+    )
+
+
+def joined(
+    runs: Sequence[Mapping[str, pa.Table]], manifests: Iterable[Mapping[str, Any]], names: Sequence[str]
+) -> dict[str, pa.Table]:
+    """The tables of some runs as one each, with the planned combinations that were left out."""
     import pyarrow as pa
 
-    parts = {name: [no_rows(name)] for name in names}
-    for folder in folders:
-        manifest = RunStore(folder).manifest()
-        for name, rows in _of_run(folder, manifest, names).items():
-            parts[name].append(rows)
-        if "cells" in parts:
-            parts["cells"].append(_skipped(manifest))
-    return {name: pa.concat_tables(some) for name, some in parts.items()}
+    tables = {name: pa.concat_tables([no_rows(name), *(run[name] for run in runs)]) for name in names}
+    if "cells" in tables:
+        tables["cells"] = pa.concat_tables([tables["cells"], _skipped(manifests)])
+    return tables
 
 
-def _of_run(folder: Path, manifest: Mapping[str, Any], names: Sequence[str]) -> dict[str, pa.Table]:
-    """Raises StoreError."""
+def tables_of_run(folder: Path, manifest: Mapping[str, Any], names: Sequence[str]) -> dict[str, pa.Table]:
+    """Some tables of one run as they are stored. Raises StoreError."""
     try:
         return derived.read(folder, manifest["run_id"], names)
     except OSError as error:
@@ -215,13 +226,17 @@ def _of_run(folder: Path, manifest: Mapping[str, Any], names: Sequence[str]) -> 
         ) from None
 
 
-def _skipped(manifest: Mapping[str, Any]) -> pa.Table:
-    """The planned combinations that were left out, as rows of cells."""
+def _skipped(manifests: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """The planned combinations of some runs that were left out, as rows of cells."""
     import pyarrow as pa
     import pyarrow.json
 
-    keys = {"run_id": manifest["run_id"], "repeat": 0, "status": "skipped", "schema_version": SCHEMA_VERSION}
-    rows = [{"cell_id": f"skipped-{at}", **skip, **keys} for at, skip in enumerate(manifest.get("skips", []))]
+    keys = {"repeat": 0, "status": "skipped", "schema_version": SCHEMA_VERSION}
+    rows = [
+        {"cell_id": f"skipped-{at}", **skip, **keys, "run_id": manifest["run_id"]}
+        for manifest in manifests
+        for at, skip in enumerate(manifest.get("skips", []))
+    ]
     schema = arrow_schema("cells")
     if not rows:
         return no_rows("cells")

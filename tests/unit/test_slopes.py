@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from reports.data import tables
+from runner.admission import renew
+from runner.cli.main import app
 from runner.nodes import fleet as fleets
 from runner.nodes.fleet_plan import prospect_of
 from runner.nodes.wire import messages
+from runner.results.on_disk import derived
 from runner.run.options import Options
 from tests.fixtures import stored, synthetic
 from tests.fixtures.plans import make_cell
@@ -61,3 +66,27 @@ def test_the_cells_of_equal_nodes_are_read_checked_and_hashed_once(
 
     plan(1)  # what the catalog says is read once
     assert plan(3) == plan(24) > 0
+
+
+@pytest.mark.parametrize(
+    ("work", "each"), [((derived, "_table"), len(tables.STEPS)), ((renew, "renew"), 1), ((tables, "tables_of_run"), 1)]
+)
+@pytest.mark.parametrize("broken", [0, 2])
+def test_a_history_reads_each_run_once_and_of_it_what_it_needs_also_beside_runs_that_cannot_be_read(
+    tmp_path: Path, calls_of: Callable[..., int], work: tuple[Any, str], each: int, broken: int
+) -> None:
+    def read(runs: int) -> int:
+        out = tmp_path / f"of-{runs}"
+        for at in range(runs + broken):
+            folder = synthetic.make_run(out / f"2026112{at}-120000-aaaa", windows=6, draw=at + 1)
+            if at < broken:
+                (folder / "run.json").write_text("{")
+        printed = []
+        calls = calls_of(
+            *work, lambda: printed.append(CliRunner().invoke(app, ["history", "--out", str(out), "--format", "json"]))
+        )
+        assert len(json.loads(printed[0].stdout)["runs"]) == runs
+        return calls
+
+    more = each * (0 if work[1] != "renew" else broken)
+    assert (read(2), read(5)) == (2 * each + more, 5 * each + more)
