@@ -45,7 +45,10 @@ class Section:
 
 
 def sections(tables: Tables) -> Iterator[Section]:
-    """The nodes that must be looked at, the answers of these runs, and at the end what else a reader must know."""
+    """The nodes that must be looked at, the answers of these runs, and at the end what else a reader must know.
+
+    What is not yet run is counted beside these, with the command that goes on. The page and Markdown name the cells.
+    """
     if lost := conditions.drained(tables.runs):
         yield Section(above=(*lost, ""))
     left = {entry.run_id: entry for entry in of_runs.left(tables.cells, tables.runs)}
@@ -65,8 +68,6 @@ def sections(tables: Tables) -> Iterator[Section]:
         if finding.losses:
             yield Section((_place(finding),))
             yield from map(_to_loss, finding.losses)
-    if waiting := of_runs.named(tables.waiting):
-        yield Section(("not yet run:", *(f"  {line}" for line in waiting), ""))
     for line in run_history.history(tables).notes if len(tables.runs) > 1 else ():
         yield Section(below=(visible(line, 300),))
     if question := conditions.question(tables.cells):
