@@ -29,12 +29,8 @@ from runner.verify.verification import CellFinding, Verification, margin_text
 _NAMED = 3
 
 METHOD = (
-    "measured: the step time that the report prints. ratio: measured over reference, each the geometric mean of its repeats' medians, of "
-    "five repeats or more without the fastest and the slowest, so it may differ a little from the quotient of the two times; above 1 is "
-    "slower. Its interval is 90 %. A verdict needs that interval on one side of the margin; or the ratio well on one side, and equal, or "
-    "twice the margin, outside the interval. open: the data tell neither. `runner compare` asks whether cells differ at all: its intervals "
-    "are 95 %, and it corrects for the number of cells, so it may not tell what is slow or fast here. assumed: how far repeats, or "
-    "sessions, differ where too few show it. A session is all that one run measures."
+    "ratio: measured over reference, with its 90 % interval; above 1 is slower. A time is the geometric mean of the repeats' mean steps: "
+    "of five repeats or more without the fastest and the slowest. docs/verify.md says when a cell is slow, and what is assumed."
 )
 
 HEADINGS = ("cell", "measured", "reference", "ratio", "assumed", "verdict", "likely cause")
@@ -52,7 +48,7 @@ def cells_of(finding: CellFinding) -> tuple[str, ...]:
     step, ratio = finding.measured, finding.ratio
     measured, reference, interval, assumed = "–", "–", "–", "–"
     if ratio:
-        measured = f"{_milliseconds(step.value if step else ratio.measured_seconds)} ms, {plural(ratio.measured_repeats, 'repeat')}"
+        measured = f"{_milliseconds(ratio.measured_seconds)} ms, {plural(ratio.measured_repeats, 'repeat')}"
         word = "machine" if finding.among else "session"
         many = f"{plural(ratio.reference_repeats, 'repeat')} in {plural(ratio.reference_sessions, word)}"
         reference = f"{_milliseconds(ratio.reference_seconds)} ms, {finding.reference}: {many}"

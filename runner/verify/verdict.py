@@ -18,6 +18,10 @@ Both parts begin with a prior, which counts as four observations. A single run c
 verification share what they show of both. A reference of several runs measures how far sessions differ, as well as its repeats let it,
 and outweighs the prior.
 
+The level of a repeat is the mean of its windows: stalls count. A second question is asked where the ratio leaves the verdict open: how
+much longer than its typical step, the median of its windows, the mean step of the cell is, against the same of the reference. Neither
+sessions nor processes move that, so stalls are told on machines whose repeats differ by more than the margin.
+
 One repeat may be disturbed. So of FEWEST_TO_TRIM repeats or more of a session the fastest and the slowest do not count: a trimmed mean,
 whose variance comes from the repeats with these two moved to their neighbours (Yuen, Biometrika 61, 1974).
 
@@ -40,7 +44,15 @@ import numpy as np
 
 from runner.errors import one_code
 from runner.results.rank.blocks import Scatter, moderated_scatter
-from runner.results.statistics import REPEAT_DEVIATION, SEED, SESSION_DEVIATION, Array, median_draws, of_kind
+from runner.results.statistics import (
+    REPEAT_DEVIATION,
+    SESSION_DEVIATION,
+    Array,
+    log_levels,
+    log_typical,
+    of_kind,
+    timings,
+)
 from runner.results.student import student_quantile
 from runner.verify.causes import per_cent
 
@@ -93,7 +105,7 @@ class Ratio:
     value: float
     low: float
     high: float
-    measured_seconds: float  # of a step: the trimmed geometric mean of the repeats' medians
+    measured_seconds: float  # of a step: the trimmed geometric mean of the repeats' levels
     reference_seconds: float  # the value is the quotient of the two
     between: Scatter  # of the repeats of a session; at least what their windows show
     between_sessions: Scatter
@@ -103,6 +115,10 @@ class Ratio:
     reference_sessions: int
     of_repeats: VariancePart
     of_sessions: VariancePart
+    # How many times as much longer than its typical step the mean step is, against the reference: the ratio's own form, with the end of
+    # its 90 % interval that lies nearer to 1. None where the reference holds no windows that could show it.
+    stalled: float | None = None
+    stalled_low: float | None = None
 
 
 def ratio_to_reference(measured: Sequence[Session], reference: Sequence[Session], device_kind: str) -> Ratio:
@@ -112,9 +128,7 @@ def ratio_to_reference(measured: Sequence[Session], reference: Sequence[Session]
 
 def ratios_to_references(cells: Sequence[Sides], device_kind: str) -> list[Ratio]:
     """The same of several cells, measured and reference, which show together how far repeats and sessions differ."""
-    logs = [
-        [[np.log([np.median(repeat) for repeat in session]) for session in side] for side in sides] for sides in cells
-    ]
+    logs = [[[log_levels(session) for session in side] for side in sides] for sides in cells]
     shown = [_shown(sides) for sides in logs]
     between = [_between(shown, at, of_kind(REPEAT_DEVIATION, device_kind)) for at in range(len(cells))]
     sessions = _sessions(logs, between, of_kind(SESSION_DEVIATION, device_kind))
@@ -123,12 +137,13 @@ def ratios_to_references(cells: Sequence[Sides], device_kind: str) -> list[Ratio
 
 def _ratio(sides: Sides, logs: Sequence[Sequence[Array]], between: Scatter, sessions: Scatter) -> Ratio:
     measured, reference = sides
-    # Windows can scatter so much that a median of them is less sure than repeats are alike. Then the windows' variance counts.
+    # Windows can scatter so much that their mean is less sure than repeats are alike. Then the windows' variance counts.
     within = max(_within([repeat for session in side for repeat in session]) for side in sides)
     between = replace(between, deviation=max(between.deviation, math.sqrt(within)))
     parts = _parts(between, sessions, sum(map(_share_of_repeats, sides)), sum(1 / len(side) for side in sides))
     means = [float(np.mean([_middle(session) for session in side])) for side in logs]
     value, reach = means[0] - means[1], reach_of(parts)
+    stalled = _stalled(sides)
     return Ratio(
         value=math.exp(value),
         low=math.exp(value - reach),
@@ -143,7 +158,25 @@ def _ratio(sides: Sides, logs: Sequence[Sequence[Array]], between: Scatter, sess
         reference_sessions=len(reference),
         of_repeats=parts[0],
         of_sessions=parts[1],
+        stalled=stalled and math.exp(stalled[0]),
+        stalled_low=stalled and math.exp(stalled[1]),
     )
+
+
+def _stalled(sides: Sides) -> tuple[float, float] | None:
+    """The logarithm of mean step over typical step beside the reference's, and the lower end of its 90 % interval."""
+    repeats = [[repeat for session in side for repeat in session] for side in sides]
+    # The repeats of an index of machines are single numbers.
+    if all(float(np.ptp(repeat)) == 0.0 for repeat in repeats[1]):
+        return None
+    logs = [np.concatenate([log_levels(session) - log_typical(session) for session in side]) for side in sides]
+    inside = [float(np.mean([timings(repeat).error ** 2 for repeat in side])) for side in repeats]
+    shown = [
+        max(float(np.var(of, ddof=1)) if len(of) > 1 else 0.0, floor) for of, floor in zip(logs, inside, strict=True)
+    ]
+    value = float(logs[0].mean() - logs[1].mean())
+    parts = [VariancePart(variance / len(of), max(2.0, len(of) - 1)) for variance, of in zip(shown, logs, strict=True)]
+    return value, value - reach_of(parts) if any(shown) else value
 
 
 def _middle(repeats: Array) -> float:
@@ -239,9 +272,8 @@ def reach_of(parts: Sequence[VariancePart], alpha: float = ALPHA) -> float:
 
 
 def _within(side: Sequence[Array]) -> float:
-    """The mean variance of a repeat's log median, by a seeded bootstrap over its windows."""
-    rng = np.random.default_rng(SEED)
-    return float(np.mean([np.var(np.log(median_draws(repeat, rng, draws=1000))) for repeat in side]))
+    """The mean variance of a repeat's log level, as its windows show it."""
+    return float(np.mean([timings(repeat).error ** 2 for repeat in side]))
 
 
 def questions_of(runs: Iterable[Hashable]) -> int:
@@ -252,7 +284,13 @@ def questions_of(runs: Iterable[Hashable]) -> int:
 
 def verdict_of(ratio: Ratio, margin: float, questions: int = 1) -> CellVerdict:
     """ok, slow, fast, not-slower or open. The margin is the same factor up and down; so many `questions` share FAMILY."""
-    return verdict_from(math.log(ratio.value), (ratio.of_repeats, ratio.of_sessions), margin, questions)
+    verdict = verdict_from(math.log(ratio.value), (ratio.of_repeats, ratio.of_sessions), margin, questions)
+    return "slow" if verdict == "open" and stalls_alone(ratio, margin) else verdict
+
+
+def stalls_alone(ratio: Ratio, margin: float) -> bool:
+    """True if the stalls that the reference has not make the cell slower than the margin by themselves."""
+    return ratio.stalled_low is not None and ratio.stalled_low > 1 + margin and ratio.value > 1 + margin
 
 
 def verdict_from(log: float, parts: Sequence[VariancePart], margin: float, questions: int = 1) -> CellVerdict:

@@ -12,7 +12,7 @@ import numpy as np
 from runner.errors import ExitCode
 from runner.results.cells import MISSING, StoredCell, foreign_processes, middle, not_yet_run, run_word
 from runner.results.rank.blocks import Scatter
-from runner.results.statistics import Array, Estimate, of_kind
+from runner.results.statistics import Array, Estimate, log_levels, of_kind
 from runner.results.steadiness import level_shift, slowdown
 from runner.results.store import RunStore
 from runner.verify.causes import Case, Cause, causes, per_cent
@@ -207,7 +207,7 @@ def _finding(
         nearest=chosen.nearest,
         expectation=modelled_step(facts.workload, facts.device_kind, measured.ceilings) if no_reference else None,
         kernel_share=middle((repeat.row for repeat in cell.repeats), "kernel_share"),
-        repeat_seconds={number: float(np.median(seconds)) for number, seconds in measured.by_number.items()},
+        repeat_seconds=measured.levels,
         repeat_length=_length(cell),
         celsius=max(filter(None, (one.row.get("max_temperature_celsius") for one in cell.repeats)), default=None),
         among=among_machines(facts.device_model, measured.repeats, chosen.cell)
@@ -261,6 +261,10 @@ def _verdict(
         return excused("open", bool(chosen.excuses)), why
     of_machines = chosen.reference is not None and chosen.reference.of_machines
     reason = _reason(verdict, ratio, margin, of_machines) + ("" if verdict == "open" else _assumptions(ratio))
+    if verdict == "slow" and cell.stalls and ratio.stalled is not None and ratio.stalled > 1 + margin / 2:
+        reason += (
+            f"; {cell.stalls}, and the reference's do not: that alone makes it {per_cent(ratio.stalled - 1)} slower"
+        )
     if _other_sessions(chosen, cell.run_id)[1]:
         reason += "; this run is one that the reference was made from, and is compared with the others of it"
     judged = excused(verdict, bool(chosen.excuses))
@@ -288,11 +292,11 @@ def _busy(measured: Measured) -> bool:
 
 
 def _seconds(chosen: ChosenReference, run_id: str) -> float | None:
-    """A reference's step time: the geometric mean of its repeats' medians, each session counting alike, and none of this very run."""
+    """A reference's step time: the geometric mean of its repeats' levels, each session counting alike, and none of this very run."""
     sessions, _ = _other_sessions(chosen, run_id)
     if not sessions:
         return None
-    return math.exp(float(np.mean([np.mean(np.log([np.median(one) for one in session])) for session in sessions])))
+    return math.exp(float(np.mean([np.mean(log_levels(session)) for session in sessions])))
 
 
 def _other_sessions(chosen: ChosenReference, run_id: str) -> tuple[list[list[Array]], bool]:

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-import numpy as np
-
-from runner.results.statistics import Array
+from runner.results.statistics import Array, timings
 from runner.text import plural
 from runner.verify.causes import per_cent
 from runner.verify.outliers import known_spread
@@ -55,4 +53,4 @@ def among_machines(device_model: str, repeats: Sequence[Array], cell: SavedCell)
 
 
 def _log(repeat: Array) -> float:
-    return math.log(float(np.median(repeat)))
+    return math.log(timings(repeat).level)

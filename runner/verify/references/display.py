@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from runner.json_document import print_document
 from runner.results.on_disk.roles import NamedCell
-from runner.results.statistics import ALPHA, of_kind, step_estimate
+from runner.results.statistics import ALPHA, log_levels, of_kind, step_estimate
 from runner.results.steadiness import level_shift, widened
 from runner.terminal import print_table
 from runner.text import in_a_line, number
@@ -170,7 +170,7 @@ def _place(cell: SavedCell) -> tuple[str, str, float]:
     return (
         cell.facts.workload,
         cell.facts.device_model,
-        float(np.median(np.concatenate([*map(np.array, cell.repeats)]))),
+        float(np.mean(log_levels(cell.repeats))),
     )
 
 

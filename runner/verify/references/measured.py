@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from runner.results import cells, parity, store
 from runner.results.cells import StoredCell
 from runner.results.datasheets import bare_model
 from runner.results.rank.ranking import levelled_run
 from runner.results.rows import Place, by_repeat, parts, rows_of
-from runner.results.statistics import Array
+from runner.results.statistics import Array, log_levels
 from runner.text import in_a_line, plural
 from runner.verify.probes.ceilings import Ceilings, CeilingsError, parse
 from runner.verify.references.clock_telemetry import Telemetry, summarise
@@ -49,6 +51,11 @@ class Measured:
     def repeats(self) -> list[Array]:
         """The same, without the numbers."""
         return list(self.by_number.values())
+
+    @property
+    def levels(self) -> dict[int, float]:
+        """The step time of each of these repeats."""
+        return dict(zip(self.by_number, np.exp(log_levels(self.repeats)).tolist(), strict=True)) if self.repeats else {}
 
 
 def ceilings_path(folder: Path, image: str, framework: str, device_kind: str) -> Path:

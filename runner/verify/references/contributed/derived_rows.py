@@ -211,7 +211,7 @@ def _row(facts: RunFacts, measured: Measured) -> BundleRow:
         device=_device(row),
         created=facts.created,
         image_digest=str(row.get("image_digest") or "")[:300],
-        repeats=tuple(float(np.median(seconds)) for seconds in measured.repeats),
+        repeats=tuple(measured.levels.values()),
         shapes=tuple(map(_shape, measured.repeats)),
         starts=tuple(repeat.began for repeat in measured.cell.repeats),
     )
