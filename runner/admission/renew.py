@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import rules
-from runner import trees
+from runner import known_messages, trees
 from runner.paths import PROJECT
 from runner.results.on_disk import derived
+from runner.results.on_disk.derived import parcel_name
 from runner.results.on_disk.schema import no_rows
 from runner.results.store import TABLES, RunStore, StoreError, read_bytes
 
@@ -62,14 +63,37 @@ def renew(run: RunStore) -> None:
         if index.rules == rules_digest() and derived.is_current(run.folder, index, parcels):
             return
     tables = _known(run, parcels, index)
-    have = set(zip(*(tables["cells"][name].to_pylist() for name in ("cell_id", "repeat")), strict=True))
+    have = {(row["cell_id"], row["repeat"]) for row in tables["cells"].select(["cell_id", "repeat"]).to_pylist()}
     new = [_admitted(run, manifest, one) for one in parcels.values() if (one.cell_id, one.repeat) not in have]
     whole = {
         table: pa.concat_tables([rows, *(repeat[table] for repeat in new if table in repeat)]).combine_chunks()
         for table, rows in tables.items()
     }
+    whole["cells"] = _beside_each_other(whole, manifest)
     digests = {name: (parcel.sha256, parcel.mark) for name, parcel in parcels.items()}
     derived.write(run.folder, manifest["run_id"], whole, digests, rules_digest())
+
+
+def _beside_each_other(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> pa.Table:
+    """The rows of cells; those that cannot be beside another one have failed."""
+    import pyarrow as pa
+
+    from runner.admission.sets import together
+
+    cells = tables["cells"]
+    if not (reasons := together(tables, manifest)):
+        return cells
+    rows = cells.to_pylist()
+    for row in rows:
+        if row["status"] == "ok" and (why := reasons.get((row["cell_id"], row["repeat"]))):
+            row |= {
+                "status": "failed",
+                "error_kind": "implausible",
+                "reason": why,
+                "hint": known_messages.hint("implausible"),
+            }
+    columns = [pa.array([row[field.name] for row in rows], field.type) for field in cells.schema]
+    return pa.Table.from_arrays(columns, schema=cells.schema)
 
 
 def _planned_of(run: RunStore, manifest: Mapping[str, Any]) -> dict[str, derived.ParcelFile]:
@@ -97,11 +121,16 @@ def _known(
     """The rows that need not be made anew: those of the tables, and those that this process admitted since."""
     import pyarrow as pa
 
+    from runner.admission.sets import BESIDE
     from runner.results.rows import of_places
 
     stored = derived.read_tables(run.folder, index) if index is not None and index.rules == rules_digest() else None
     own = {name for name, sha256 in dict(run.admitted).items() if name in parcels and parcels[name].sha256 == sha256}
     old = {name for name in (index.parcels if index is not None and stored else ()) if name in parcels} - own
+    if stored:
+        # What could not be beside another repeat is admitted anew: the other may be gone.
+        told = stored["cells"].select(["cell_id", "repeat", "reason"]).to_pylist()
+        old -= {parcel_name(row["cell_id"], row["repeat"]) for row in told if (row["reason"] or "").startswith(BESIDE)}
     return {
         table: pa.concat_tables(
             [

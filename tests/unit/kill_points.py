@@ -1,13 +1,15 @@
-"""Kills a matrix at one file operation after another: `python -m tests.unit.kill_points FOLDER [NUMBER...]`.
+"""Kills a matrix at one file operation after another: `python -m tests.unit.kill_points FOLDER HOW [NUMBER...]`.
 
 Each run is a fork that counts what it does to files below its results, and kills itself (SIGKILL) before the operation of that number. Then
 --resume goes on with it. Without numbers, all of the operations are tried: how many there are is counted in a run that nobody kills.
-It prints JSON: the operations, the points that were tried, and a sentence for each that lost something.
+HOW is `kill`, or the name of an error: then the operation of that number fails with it, and the run goes on as it can. Operations in the
+cache are counted then, too. It prints JSON: the operations, the points that were tried, and a sentence for each that lost something.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -28,7 +30,7 @@ import runner.verify.machine_health
 from reports.data.tables import load
 from runner import engines
 from runner.cli.main import app
-from runner.results.plausible import windows, work
+from runner.results.plausible import arrivals, windows, work
 from runner.results.store import RunStore, read
 
 LOADED = (jinja2, pandas, reports.page.render, runner.cli.matrix, runner.run.execution, runner.verify.machine_health)
@@ -45,6 +47,7 @@ CHANGES = (
     "os.chmod",
     "fsync",
 )
+KILL = "kill"
 WORDS = (
     "--gpus",
     "none",
@@ -59,27 +62,30 @@ WORDS = (
 )
 
 
-def count_changes(out: Path, kill_at: int | None, note: Callable[[int], None]) -> None:
-    """From now on, count what this process does to files below `out`, and end it before number `kill_at`."""
-    done = 0
+def count_changes(out: Path, at: int | None, how: str, note: Callable[[int], None]) -> None:
+    """From now on, count what this process does to files below `out`, and end it before number `at`, or let that fail."""
+    done, places = 0, (str(out),) if how == KILL else (str(out), os.environ["XDG_CACHE_HOME"])
 
     def look(event: str, given: tuple[Any, ...]) -> None:
         nonlocal done
         writes = event == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)
         if event in CHANGES or writes:
             path = given[0] if isinstance(given[0], str | bytes | os.PathLike) else ""
-            if event == "fsync" or os.fsdecode(path).startswith(str(out)):
+            if event == "fsync" or os.fsdecode(path).startswith(places):
                 done += 1
                 note(done)
-                if done == kill_at:
+                if done == at and how == KILL:
                     os.kill(os.getpid(), signal.SIGKILL)
+                if done == at:
+                    number = getattr(errno, how)
+                    raise OSError(number, os.strerror(number), *([os.fsdecode(path)] if path else []))
 
     sys.addaudithook(look)
     # Nothing here need outlive a power failure.
     os.fsync = lambda descriptor: sys.audit("fsync", descriptor)
 
 
-def matrix(out: Path, *words: str, kill_at: int | None = None) -> tuple[int, int]:
+def matrix(out: Path, *words: str, at: int | None = None, how: str = "kill") -> tuple[int, int]:
     """Run `runner matrix` in a fork: its status as of os.waitpid, and how many operations it began."""
     read_end, write_end = os.pipe()
     pid = os.fork()
@@ -87,7 +93,7 @@ def matrix(out: Path, *words: str, kill_at: int | None = None) -> tuple[int, int
         with open(out.parent / "printed", "ab") as printed:
             os.dup2(printed.fileno(), 1)
             os.dup2(printed.fileno(), 2)
-        count_changes(out, kill_at, lambda done: os.write(write_end, b".") and None)
+        count_changes(out, at, how, lambda done: os.write(write_end, b".") and None)
         code = 1
         try:
             app(["matrix", "--out", str(out), *words], standalone_mode=True)
@@ -103,12 +109,15 @@ def matrix(out: Path, *words: str, kill_at: int | None = None) -> tuple[int, int
     return os.waitpid(pid, 0)[1], operations
 
 
-def try_point(folder: Path, number: int) -> str:
-    """Kill a run before one operation and go on with it. What is wrong then, in words; empty where nothing is."""
+def try_point(folder: Path, number: int, how: str) -> str:
+    """Kill a run before one operation, or let that fail, and go on with it. What is wrong then, in words; empty where nothing is."""
     out = folder / str(number) / "results"
     out.parent.mkdir(parents=True)
-    status, _ = matrix(out, *WORDS, kill_at=number)
-    if status != signal.SIGKILL:
+    status, _ = matrix(out, *WORDS, at=number, how=how)
+    said = (out.parent / "printed").read_text()
+    if "Traceback" in said:
+        return said
+    if how == KILL and status != signal.SIGKILL:
         # Threads take turns: a run may have an operation less than the one that was counted.
         return "" if os.waitstatus_to_exitcode(status) == 0 else f"it ended with {status} and was not killed"
     runs = list(out.glob("*/run.json"))
@@ -116,9 +125,11 @@ def try_point(folder: Path, number: int) -> str:
     if not runs:
         return "cells were measured in no run" if stored else ""
     (manifest,) = runs
+    if status and os.waitstatus_to_exitcode(status) >= 0 and said.count(os.strerror(getattr(errno, how))) != 1:
+        return f"it does not say once what failed: {said}"
     status, _ = matrix(out, "--resume", manifest.parent.name)
     if status:
-        return f"--resume ended with {status}"
+        return f"--resume ended with {status}: {said} {(out.parent / 'printed').read_text()[-1500:]}"
     return lost(manifest.parent, stored)
 
 
@@ -142,13 +153,17 @@ def lost(folder: Path, stored: dict[Path, bytes]) -> str:
     return ""
 
 
-def main(folder: Path, numbers: Sequence[int]) -> None:
+def main(folder: Path, how: str, numbers: Sequence[int]) -> None:
     engines.ENGINES = dict.fromkeys(["toy", *engines.ENGINES], "tests.unit.toy_runner:ToyEngine")
     engines.AUTOMATIC = ["toy"]
     # As in the toy runner: a toy prints what a CPU measured in half a minute.
     work.most_operations = lambda *_: None
     windows._SPENT = 0.0
-    status, operations = matrix(folder / "whole" / "results", *WORDS) if (folder / "whole").mkdir() is None else (1, 0)
+    # On a busy machine a toy of half a second is late by as much.
+    arrivals._SECONDS_OF_DRIFT = 60.0
+    status, operations = (
+        matrix(folder / "whole" / "results", *WORDS, how=how) if (folder / "whole").mkdir() is None else (1, 0)
+    )
     whole = next((folder / "whole" / "results").glob("*/run.json"), None)
     if status or whole is None:
         with contextlib.suppress(OSError):
@@ -156,10 +171,10 @@ def main(folder: Path, numbers: Sequence[int]) -> None:
         sys.exit("the run that nobody kills did not end well")
     # A share of all operations, in thousandths, or each of them.
     points = [1 + number * (operations - 1) // 1000 for number in numbers] or list(range(1, operations + 1))
-    wrong = {point: why for point in points if (why := try_point(folder, point))}
+    wrong = {point: why for point in points if (why := try_point(folder, point, how))}
     wrong |= {0: why} if (why := lost(whole.parent, {})) else {}
     print(json.dumps({"operations": operations, "points": len(points), "wrong": wrong}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [int(word) for word in sys.argv[2:]])
+    main(Path(sys.argv[1]), sys.argv[2], [int(word) for word in sys.argv[3:]])

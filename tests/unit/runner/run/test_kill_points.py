@@ -1,6 +1,7 @@
-"""A runner that is killed (SIGKILL) at any of its file operations loses nothing: --resume goes on, and all that was planned is there once.
+"""A runner that is killed (SIGKILL) at any of its file operations, or at which one fails, loses nothing: --resume goes on, and all that was
+planned is there once.
 
-The long form (DLBENCH_STRANGERS=all) kills a run at each of its operations; the short one at some.
+The long form (DLBENCH_STRANGERS=all) takes each operation of a run; the short one some.
 """
 
 from __future__ import annotations
@@ -20,13 +21,26 @@ from tests.fixtures.toys import toy_variables
 SHARES = ("0", "30", "60", "500", "990")
 
 
+# The same of a run in which an operation fails: in the cache, too, and each error elsewhere.
+ERRORS = {
+    "ENOSPC": ("0", "250", "900"),
+    "EIO": ("120", "500"),
+    "EMFILE": ("400",),
+    "ENOMEM": ("650",),
+    "EROFS": ("800",),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_runner_that_is_killed_at_a_file_operation_loses_nothing(tmp_path: Path) -> None:
-    shares = () if os.environ.get("DLBENCH_STRANGERS") == "all" else SHARES
+@pytest.mark.parametrize(("how", "few"), [("kill", SHARES), *ERRORS.items()])
+def test_a_runner_that_is_killed_or_fails_at_a_file_operation_loses_nothing(
+    tmp_path: Path, how: str, few: tuple[str, ...]
+) -> None:
+    shares = () if os.environ.get("DLBENCH_STRANGERS") == "all" else few
     (tmp_path / "started").touch()
     environment = os.environ | toy_variables(tmp_path)
-    command = [sys.executable, "-m", "tests.unit.kill_points", str(tmp_path), *shares]
+    command = [sys.executable, "-m", "tests.unit.kill_points", str(tmp_path), how, *shares]
     ended = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr[-3000:]
     told = json.loads(ended.stdout.splitlines()[-1])

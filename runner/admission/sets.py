@@ -1,0 +1,187 @@
+"""Judges of sets: what each parcel of a run may be by itself, and not beside another one. All doors come through the tables of a run.
+
+The first of two repeats of one cell stands, since one of them was measured. Of two cells neither does: nobody knows which was.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from runner.results.rows import chosen, floats, place_codes, rows_of
+from runner.results.statistics import Array
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# (cell id, repeat)
+Place = tuple[str, int]
+
+# A reason begins so. Rows that have it are made anew with the tables: the other repeat may be gone.
+BESIDE = "beside another repeat of this run it cannot be: "
+
+# Two repeats on one device may overlap by what starting and ending takes, and by half of the shorter one: a clock is set meanwhile.
+_MOST_OVERLAP_SECONDS, _MOST_OVERLAP = 5.0, 0.5
+
+# Windows as those of another repeat: how one differs from the one before it is the same to a thousandth, in the median of so many windows.
+# Two repeats differ by their noise. A pattern that both have, such as that of their data, is not a thousand times as large. Windows that
+# differ by less than this have no pattern.
+_SAME_PATTERN = 1e-3
+_FEWEST_WINDOWS = 12
+_LEAST_PATTERN = 1e-5
+
+# Telemetry as that of another repeat: half of at least so many rows are equal in every column, of those that have one of these: counters
+# of the machine, which only rise, and what a GPU draws. A cell's own counters begin at 0 in each repeat.
+_OF_THE_MACHINE = ("machine_cpu_seconds", "energy_joules", "power_watts", "pcie_sent_bytes", "pcie_received_bytes")
+_FEWEST_ROWS = 10
+_SAME_ROWS = 0.5
+_MOST_ALIKE = 20
+
+
+@dataclass(frozen=True)
+class _Repeat:
+    place: Place
+    # What nothing else computes on meanwhile.
+    devices: tuple[str, ...]
+    begin: float
+    end: float
+
+
+def together(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> dict[Place, str]:
+    """The repeats of a run that cannot be beside another one of it, and why."""
+    reasons: dict[Place, str] = {}
+    order = {cell["id"]: at for at, cell in enumerate(manifest["plan"])}
+    for one, other, why in itertools.chain(
+        _at_once(tables["cells"], manifest), _same_windows(tables["samples"]), _same_telemetry(tables["telemetry"])
+    ):
+        first, second = sorted((one, other), key=lambda place: (order.get(place[0], -1), place[1]))
+        names = [f"repeat {repeat} of the cell {cell}" for cell, repeat in (first, second)]
+        reasons.setdefault(second, f"{BESIDE}{why} {names[0]}")
+        if first[0] != second[0]:
+            reasons.setdefault(first, f"{BESIDE}{why} {names[1]}")
+    return reasons
+
+
+def _at_once(cells: pa.Table, manifest: Mapping[str, Any]) -> Iterator[tuple[Place, Place, str]]:
+    """The repeats that ran at one time on one device, by one clock."""
+    columns = ["cell_id", "repeat", "node", "given_uuids", "device_kind", "started_unix", "wall_seconds"]
+    repeats = [_repeat(row) for row in rows_of(cells.select(columns)) if row["started_unix"] and row["wall_seconds"]]
+    if _was_set_back(repeats, manifest):
+        return
+    of_device: dict[str, list[_Repeat]] = defaultdict(list)
+    for repeat in repeats:
+        for device in repeat.devices:
+            of_device[device].append(repeat)
+    for each in of_device.values():
+        each.sort(key=lambda repeat: (repeat.begin, repeat.place))
+        latest = each[0]
+        for repeat in each[1:]:
+            shorter = min(repeat.end - repeat.begin, latest.end - latest.begin)
+            if min(latest.end, repeat.end) - repeat.begin > min(_MOST_OVERLAP_SECONDS, _MOST_OVERLAP * shorter):
+                yield latest.place, repeat.place, "it ran on the same device at the same time as"
+            latest = max(latest, repeat, key=lambda each: each.end)
+
+
+def _repeat(row: Mapping[str, Any]) -> _Repeat:
+    node = row["node"] or ""
+    devices = row["given_uuids"] or () if row["device_kind"] == "cuda" else ("cpu",)
+    begin = float(row["started_unix"])
+    return _Repeat(
+        (row["cell_id"], row["repeat"]),
+        tuple(f"{node} {device}" for device in devices),
+        begin,
+        begin + float(row["wall_seconds"]),
+    )
+
+
+def _was_set_back(repeats: Sequence[_Repeat], manifest: Mapping[str, Any]) -> bool:
+    """True if the clock of the machine was set back between two sessions of a run: its times say nothing of what was at once."""
+    resumed = [_unix(moment) for moment in manifest.get("resumed", [])]
+    before = {(entry["cell_id"], entry["repeat"]) for entry in manifest.get("reused", [])}
+    backwards = any(later < earlier for earlier, later in itertools.pairwise([_unix(manifest["created"]), *resumed]))
+    return backwards or (
+        bool(resumed) and any(repeat.end > resumed[-1] + 1.0 for repeat in repeats if repeat.place in before)
+    )
+
+
+def _unix(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
+
+
+def _same_windows(samples: pa.Table) -> Iterator[tuple[Place, Place, str]]:
+    """The repeats whose windows are those of another one, as they are or times a factor, with no noise of their own."""
+    patterns = sorted(_patterns(samples), key=lambda pattern: float(pattern[1][0]))
+    scales = [float(np.median(np.abs(pattern))) for _, pattern in patterns]
+    for at, (place, pattern) in enumerate(patterns):
+        near = 10 * _SAME_PATTERN * scales[at]
+        for other, another in patterns[at + 1 :]:
+            if another[0] - pattern[0] > near:
+                break
+            if abs(another[1] - pattern[1]) > near:
+                continue
+            most = min(len(pattern), len(another))
+            if np.median(np.abs(pattern[:most] - another[:most])) <= _SAME_PATTERN * scales[at]:
+                yield place, other, "it has the windows of"
+
+
+def _patterns(samples: pa.Table) -> Iterator[tuple[Place, Array]]:
+    """How each steady window of a repeat differs from the one before it."""
+    for place, rows in _by_place(samples):
+        steady = np.array([stage == "steady" for stage in samples["stage"].take(rows).to_pylist()], bool)
+        seconds, steps = (floats(samples, name)[rows][steady] for name in ("seconds", "steps"))
+        if len(seconds) >= _FEWEST_WINDOWS and np.all(seconds > 0) and np.all(steps > 0):
+            pattern = np.diff(np.log(seconds / steps))
+            if np.median(np.abs(pattern)) >= _LEAST_PATTERN:
+                yield place, pattern
+
+
+def _by_place(table: pa.Table) -> Iterator[tuple[Place, npt.NDArray[np.int64]]]:
+    """The rows of each repeat."""
+    if not len(table):
+        return
+    codes, places = place_codes(table)
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    for rows in np.split(order, starts[1:]):
+        yield places[int(codes[rows[0]])], rows
+
+
+def _same_telemetry(telemetry: pa.Table) -> Iterator[tuple[Place, Place, str]]:
+    """The repeats whose telemetry is that of another one."""
+    telling = np.any([~np.isnan(floats(telemetry, name)) for name in _OF_THE_MACHINE], axis=0)
+    telemetry = chosen(telemetry, telling)
+    if not len(telemetry):
+        return
+    codes, places = place_codes(telemetry)
+    kinds = [field.name for field in telemetry.schema if str(field.type) in ("double", "int64")]
+    names = [name for name in kinds if name not in ("seconds", "foreign_process_count")]
+    marks = np.zeros(len(telemetry), np.uint64)
+    with np.errstate(over="ignore"):
+        for name in names:
+            marks = marks * np.uint64(0x9E3779B97F4A7C15) + np.nan_to_num(floats(telemetry, name)).view(np.uint64)
+    order = np.lexsort((codes, marks))
+    marks, codes = marks[order], codes[order]
+    # A row counts once for a repeat that has it.
+    new = np.diff(marks, prepend=marks[0] + np.uint64(1)).astype(bool)
+    once = new | np.diff(codes, prepend=-1).astype(bool)
+    marks, codes, new = marks[once], codes[once], new[once]
+    rows = np.bincount(codes, minlength=len(places))
+    equal: dict[tuple[int, int], int] = defaultdict(int)
+    begins = np.flatnonzero(new)
+    ends = np.append(begins[1:], len(marks))
+    # Rows of an idle device are equal in many repeats, and tell nothing.
+    shared = (ends - begins > 1) & (ends - begins <= _MOST_ALIKE)
+    for begin, end in zip(begins[shared].tolist(), ends[shared].tolist(), strict=True):
+        for one, other in itertools.combinations(codes[begin:end].tolist(), 2):
+            equal[one, other] += 1
+    for (one, other), count in equal.items():
+        most = max(int(rows[one]), int(rows[other]))
+        if most >= _FEWEST_ROWS and count > _SAME_ROWS * most:
+            yield places[one], places[other], "it has the telemetry of"
