@@ -48,6 +48,12 @@ def parser():
     cell.add_argument("--seed", type=int, default=1)
     cell.add_argument("--data", help="folder of the real data set; without it, a learnable stand-in is generated")
     cell.add_argument("--threads", type=int, default=0, help="CPU threads; 0: as many as this process may use")
+    cell.add_argument(
+        "--proved-at",
+        type=float,
+        metavar="SHARE",
+        help="hold the steps after this share of the measurement against the adapter's own gradients; without it, the last ones",
+    )
     cell.add_argument("--profile", action="store_true", help="at the end, a few steps under the framework's profiler")
 
     listing = commands.add_parser("frameworks", help="list the frameworks that this interpreter has, as JSON")

@@ -206,7 +206,7 @@ class RunningCell(object):
             short=short,
         )
 
-    def measure_windows(self, loop, per_window, step_seconds, before=lambda left: None):
+    def measure_windows(self, loop, per_window, step_seconds, before=lambda share, left: False):
         """Steady windows until the preset's noise is reached or its time is spent. before: as timing.Loop.until_quiet takes it."""
         seconds = self.preset["seconds"]
         self.emit_plan(seconds / (per_window * step_seconds), per_window, seconds, True)

@@ -85,6 +85,14 @@ class Training(_Adapter):
     def share_statistics(self):
         """Give each device the mean of all devices' running statistics, where they have their own. Called before an evaluation."""
 
+    def masks(self):
+        """The state that the next step's dropout is drawn from, as `redraw` takes it; None where the framework cannot tell, or draws none."""
+        return None
+
+    def redraw(self, masks):
+        """Let the next `probe` draw the masks that the step after `masks()` drew."""
+        raise NotImplementedError("this adapter has masks() and no redraw(masks)")
+
     def skipped(self):
         """How many of the steps so far the loss scaler of mixed precision skipped."""
         return 0
@@ -279,9 +287,6 @@ class Specification(_Module):
 
     # named(x): tensor -> the rows that a batch selects by an index. The others have no gradient.
     named = None
-
-    # True: the reference's gradient of a whole batch takes a tenth of a second, and the last step of a quick cell is held against it.
-    FOLLOWED = False
 
     # Further models of the arithmetic, of some precisions, as bench.bounds.ROUNDINGS has those of every workload.
     ROUNDINGS = {}

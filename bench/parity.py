@@ -83,6 +83,18 @@ def first_steps_path(name):
     return os.path.join(rules.WORKLOADS, name + ".first-steps.npz")
 
 
+def bounds_of(name, precision, variant=""):
+    """(quantity, tensor) -> the stored bound; of two values that are both right the larger one's."""
+    prefix, found = "bound/%s/" % precision, {}
+    with np.load(reference_path(name, variant)) as stored:
+        for key in stored.files:
+            if key.startswith(prefix):
+                quantity, tensor = key[len(prefix) :].split("/", 1)
+                key_of = quantity, tensor.replace(EITHER, "")
+                found[key_of] = max(found.get(key_of, 0.0), float(stored[key]))
+    return found
+
+
 def variant_of(training, name):
     """The variant that an adapter (class or object) declares; "" for the specification itself. Raises ValueError."""
     variant = training.VARIANT

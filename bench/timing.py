@@ -113,11 +113,13 @@ class Loop(object):
         return begin, seconds, handle
 
     def further(self):
-        """Take one more step after the last window, and wait for the device. It counts, and has no sample."""
+        """Take one more step after the last window, and wait for the device. It counts, and has no sample. Returns its handle."""
         self.last = next(self._batches)
-        self._step(*self.last)
+        handle = self._step(*self.last)
         self._synchronize()
-        self.taken, self.steps = self.taken + 1, self.steps + 1
+        before, self.skipped = self.skipped, self._skipped()
+        self.taken, self.steps = self.taken + 1, self.steps + 1 - (self.skipped - before)
+        return handle
 
     def unmeasured(self, steps):
         """Run steps that are not recorded, and wait for the device."""
@@ -161,10 +163,11 @@ class Loop(object):
                 if last > before * (1.0 - WARMUP_GAIN):
                     return last
 
-    def until_quiet(self, steps_per_window, least_windows, wanted_noise, limit_seconds, before=lambda left: None):
+    def until_quiet(self, steps_per_window, least_windows, wanted_noise, limit_seconds, before=lambda share, left: False):
         """Steady windows until the noise is reached (not before least_windows) or the time is spent.
 
-        before(left): called before each window, outside the clock; how many windows are probably left, with this one.
+        before(share, left): called before each window, outside the clock; the share of the time that is spent, and how many windows are
+        probably left, with this one. Where it is true the window has one step.
         Returns (why it stopped: "noise" or "time", the noise reached or None).
         """
         times = []
@@ -172,8 +175,8 @@ class Loop(object):
         while True:
             expected = self._expected(steps_per_window)
             over = limit_seconds - spent - WINDOWS_DIFFER * expected
-            before(1 + math.ceil(max(0.0, over) / expected) if expected else math.inf)
-            times.append(self.window("steady", steps_per_window))
+            left = 1 + math.ceil(max(0.0, over) / expected) if expected else math.inf
+            times.append(self.window("steady", 1 if before(spent / limit_seconds, left) else steps_per_window))
             reached = noise(times)
             if len(times) >= least_windows and reached is not None and reached <= wanted_noise:
                 return "noise", reached
@@ -190,11 +193,11 @@ class Loop(object):
         """The noise of the steady windows so far, or None."""
         return noise([s.seconds / s.steps for s in self.samples if s.stage == "steady"])
 
-    def for_steps(self, steps_per_window, steps):
-        """Steady windows for exactly `steps` steps."""
+    def for_steps(self, steps_per_window, steps, before=lambda: False):
+        """Steady windows for exactly `steps` steps. before(): called before each window; where it is true the window has one step."""
         left = steps
         while left > 0:
-            count = min(steps_per_window, left)
+            count = 1 if before() else min(steps_per_window, left)
             self.window("steady", count)
             left -= self.samples[-1].steps
 

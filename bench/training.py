@@ -13,8 +13,8 @@ from bench import (
     data,
     environment,
     items,
-    last_steps,
     learning,
+    measured,
     mixed,
     parallel,
     parity,
@@ -44,8 +44,8 @@ class TrainingCell(RunningCell):
         self.losses = {}  # steps so far -> loss, at the end of each window
         # Of the canonical batch, of the parameters whose weight decay is checked, for the phase "proof".
         self.gradients = {}
-        # [(batches taken, a copy of all parameters)] before the last windows, as far as these are known.
-        self.copies = []
+        # The measured.Watch of the steps that are held, or None; the parameters before the last window, as far as it is known.
+        self.watch = self.before_last = None
         # The logits of the first held-out batch, of the first evaluation and of the last one.
         self.evaluations = []
         # [(logits, labels)] of each batch of the last evaluation of the test part.
@@ -129,53 +129,71 @@ class TrainingCell(RunningCell):
         # A framework may leave out what has no gradient: it computes the same.
         for tensor in self.workload.SYMMETRIC:
             del loaded[tensor]
-        before_last = self.copies[-1][1] if self.copies else None
+        before_last = self.before_last
         # Read once: in a framework that stores a layer in another order a read takes as long as a quarter of a step.
         now = proof.numbers(adapter)
         results = proof.trained(adapter, loaded, now, self.steps, before_last)
         if all(result.quantity != "updates" for result in results):
             reason = "%s's optimiser of this workload keeps no count of its steps" % o.framework
             self.emit("left-out", what=rules.COUNT_OF_UPDATES, reason=reason)
-        results += self.took(adapter, now)
+        results += self.took(adapter, now, loaded)
         whole = self.group.whole(adapter)
         if before_last is None:
             results.append(proof.goes_on(o.workload, whole, o.devices))
         more = proof.computes(o.workload, whole, o.precision, o.devices, self.gradients or None, self.evaluations)
         return results + self.learned() + more
 
-    def took(self, adapter, now):
-        """Check the items of the last step and of the last evaluation. now: the parameters, before others are loaded."""
-        if self.declared["data"] in rules.RANDOM:
-            return []
-        trained = items.check(self.feed, adapter, self.loop, self.order, self.batch)
-        o, seen = self.options, self.evaluated
-        if self.followed():
-            copies = [copy for _, copy in self.copies] + [now]
-            batch = items.of_step(self.feed, self.order, self.batch, self.loop.taken - 1)
-            logits = adapter.predict(self.loop.last[0]) if last_steps.needs_logits(o.workload, self.losses) else None
-            trained += last_steps.check(o.workload, copies, *batch, self.loop.steps, self.variant, logits)
-        return trained + items.evaluated(o.workload, self.feed, now, o.precision, self.batch, seen, self.variant)
+    def took(self, adapter, now, loaded):
+        """Check the items of the last step and of the last evaluation, and the measured steps that were watched.
 
-    def followed(self):
-        """True if the last steps are held."""
-        return not self.preset["epochs"] and not last_steps.reason(self.options, self.workload)
+        now: the parameters, before others are loaded; loaded: those that training began with.
+        """
+        o, random = self.options, self.declared["data"] in rules.RANDOM
+        checked = [] if random else items.check(self.feed, adapter, self.loop, self.order, self.batch)
+        if not random:
+            checked += items.evaluated(
+                o.workload, self.feed, now, o.precision, self.batch, self.evaluated, self.variant
+            )
+        if self.watch is None or self.watch.steps is None:
+            reason = measured.reason(o.devices) or "fewer than %d steps were taken" % measured.STEPS
+            self.emit("left-out", what=rules.MEASURED_STEPS, reason=reason)
+            return checked
+        steps, batches = self.watch.steps, None
+        if not random:
+            last = steps.copies[-1].taken
+            batches = [items.of_step(self.feed, self.order, self.batch, step) for step in (last - 2, last - 1)]
+        return checked + measured.check(o.workload, adapter, steps, batches, o.precision, loaded)
 
-    def keep(self, training, loop, left):
-        """Keep the parameters before the last windows; left: how many windows are probably left."""
-        count = last_steps.STEPS if self.followed() else 1
-        if left <= count:
-            self.host_peak_bytes = self.host_peak_bytes or environment.host_peak_bytes()
-        self.copies = (self.copies + [(loop.taken, proof.numbers(training))])[-count:] if left <= count else []
+    def watched(self, training, loop, steps=None):
+        """The measured.Watch of a cell, or None; steps: of a run of so many. Its last ones are measured, too."""
+        if measured.reason(self.options.devices):
+            return None
+        moment = self.options.proved_at
+        if steps is not None:
+            moment = min(1.0 if moment is None else moment, 1.0 - measured.STEPS / float(steps))
+        return measured.Watch(training, loop, moment, self.rate(0) if self.workload.rate else None)
 
-    def end_in_single_steps(self, training, loop):
-        """Take further steps where the last windows were not one step each, or not known to be the last."""
-        if [loop.taken - taken for taken, _ in self.copies] == list(range(last_steps.STEPS, 0, -1)):
-            return
+    def keep(self, training, per_window, share, left):
+        """Called before each window, with the share of the measurement that is over and how many windows are probably left."""
+        if self.watch is None:
+            if left <= 1:
+                self.host_peak_bytes = self.host_peak_bytes or environment.host_peak_bytes()
+                self.before_last = proof.numbers(training)
+            return False
+        if not self.watch.wants(share, left, per_window):
+            return False
         self.host_peak_bytes = self.host_peak_bytes or environment.host_peak_bytes()
-        self.copies = []
-        for _ in range(last_steps.STEPS):
-            self.copies.append((loop.taken, proof.numbers(training)))
-            loop.further()
+        return self.watch.copy()
+
+    def end_of_watch(self, loop):
+        """After the last window: the steps that are held, where none of the windows were."""
+        if self.watch is None:
+            return
+        if self.watch.steps is None:
+            self.host_peak_bytes = self.host_peak_bytes or environment.host_peak_bytes()
+            self.watch.end(further=not self.preset["epochs"])
+        copies = self.watch.copies
+        self.before_last = next((c.parameters for c in copies[::-1] if c.taken < loop.taken), None)
 
     def learned(self):
         """Check that the reported losses are the network's: a list of parity.Result."""
@@ -229,9 +247,10 @@ class TrainingCell(RunningCell):
             if self.preset["epochs"]:
                 self.train_epochs(training, feed, loop, feed.train_items // self.batch, per_window, step_seconds)
             else:
-                self.measure_windows(loop, per_window, step_seconds, functools.partial(self.keep, training, loop))
-                if self.followed():
-                    self.end_in_single_steps(training, loop)
+                self.watch = self.watched(training, loop)
+                keep = functools.partial(self.keep, training, per_window)
+                self.measure_windows(loop, per_window, step_seconds, keep)
+                self.end_of_watch(loop)
         self.device_peak_bytes = framework.device_peak_bytes()
         self.steps, self.loop = loop.steps, loop
         if not self.preset["epochs"]:
@@ -257,19 +276,31 @@ class TrainingCell(RunningCell):
         ends = list(range(every, epochs, every)) + [epochs]
         left = epochs * steps_an_epoch - loop.steps
         per_window = timing.steps_per_window_of(left, per_window)
+        self.watch = self.watched(training, loop, left)
+        begin = loop.steps
+
+        def before():
+            done = loop.steps - begin
+            return self.keep(training, per_window, done / float(left), left - done)
+
         self.emit_plan(left / float(per_window) + len(ends), per_window, left * step_seconds, False)
         for epoch in ends:
             if scheduled:
                 training.set_rate(self.rate(epoch - 1))
-            loop.for_steps(per_window, epoch * steps_an_epoch - loop.steps)
+                if self.watch:
+                    self.watch.rate = self.rate(epoch - 1)
+            loop.for_steps(per_window, epoch * steps_an_epoch - loop.steps, before)
             self.evaluate(training, feed, loop, "validation" if feed.validated else "test")
         if feed.validated:
             self.evaluate(training, feed, loop)
+        self.end_of_watch(loop)
         self.stop, self.noise = "count", loop.noise()
 
     def emit_window(self, loop, sample, loss, batches):
         self.emit_sample(sample)
         self.losses[loop.steps] = loss
+        if self.watch:
+            self.watch.after(loss)
         self.emit_metric("loss", "train", loop, loss)
         if loop.skipped > self.skipped:
             self.skipped = loop.skipped

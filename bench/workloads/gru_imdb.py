@@ -29,7 +29,6 @@ BETA1 = 0.9
 BETA2 = 0.999
 EPSILON = 1e-8
 ERRS_ALIKE = True
-FOLLOWED = True
 # The margin, how often it is run, and the model (bench.parity.ROUNDINGS).
 ROUNDINGS = {"fp32": [(3.0, 4, lambda random: arithmetic.ApproximateTanh(random, 2.0**-24, 0.0))]}
 
