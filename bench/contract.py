@@ -86,7 +86,7 @@ class Training(_Adapter):
         """Give each device the mean of all devices' running statistics, where they have their own. Called before an evaluation."""
 
     def masks(self):
-        """The state that the next step's dropout is drawn from, as `redraw` takes it; None where the framework cannot tell, or draws none."""
+        """The state that the next step's dropout is drawn from, as `redraw` takes it; None where it cannot be told."""
         return None
 
     def redraw(self, masks):

@@ -1,10 +1,10 @@
-"""Were the measured steps the workload's? Some of them are held by the adapter's own `probe`, which parity holds before in the canonical shape.
+"""Were the measured steps the workload's? Some are held by the adapter's own `probe`, which parity holds before in the canonical shape.
 
-Parameters are copied before three steps that follow each other, and after them; the losses that the steps told are kept, and the bench works
-out which items they took (bench.items). After all that is measured the parameters before the last two are loaded, and `probe` computes
-these batches again, in parts of the canonical batch's size: so the kernels are those that parity held. Batch normalisation makes an item
-by itself another function, so such networks compute the batch in one piece, and under dropout the masks are those of the batch. So it is
-held, relative to a bound that rounding explains (`loss_bound`, `gradient_bound`):
+Parameters are copied before three steps that follow each other, and after them. The losses that the steps told are kept, and bench.items
+works out which items they took. After all that is measured the parameters before the last two are loaded, and `probe` computes these
+batches again, in parts of the canonical batch's size: so the kernels are those that parity held. Batch normalisation makes an item by
+itself another function, so such networks compute the batch in one piece; under dropout the masks are those of the batch. So it is held,
+relative to a bound that rounding explains:
 
 loss             how far what the step told is from the mean of what `probe` says
 gradient         of a tensor's |g|, by how much the step misses it: its direction and its size (bench.moments)
@@ -75,7 +75,7 @@ class Watch(object):
         self.copies, self._taken, self.steps = [], {}, None
 
     def wants(self, share, left, per_window):
-        """True where the next window needs a copy before it; share: of the measurement that is over, left: how many windows probably are."""
+        """True if a copy comes before the next window; share: of the measurement that is over, left: how many windows probably are left."""
         if self.steps is not None:
             return False
         return share >= self.moment if self.moment is not None else left <= STEPS and per_window == 1
@@ -180,7 +180,11 @@ class _Probed(object):
             _, slope = reference.softmax_cross_entropy(flat, labels.ravel(), arithmetic.Exact())
             slope = slope * len(flat)
         sizes = share / len(flat) * np.linalg.norm(flat, axis=1) * np.linalg.norm(slope, axis=1)
-        self.items, self.squares, self.together = self.items + len(flat), self.squares + (sizes**2).sum(), self.together + sizes.sum()
+        self.items, self.squares, self.together = (
+            self.items + len(flat),
+            self.squares + (sizes**2).sum(),
+            self.together + sizes.sum(),
+        )
 
     def loss_bound(self, name, precision, bounds):
         """How far a loss may be off: by its logits, and by the sum of so many items.
@@ -218,7 +222,7 @@ def part(workload, variant, count):
 
 
 def _followed(workload, steps, gradients, bounds, first, batches):
-    """Of all tensors the one whose step misses its gradient by most; of those with rows that an index selects more: a list of parity.Result."""
+    """Of all tensors the one whose step misses its gradient by most, and the statements about rows: a list of parity.Result."""
     optimizer, number = workload.optimizer(), steps.copies[-1].steps
     optimizer.rate = steps.copies[-1].rate or optimizer.rate
     results, errors = [], {}
@@ -228,9 +232,13 @@ def _followed(workload, steps, gradients, bounds, first, batches):
         places = [looked_at(copy.parameters[tensor]) for copy in steps.copies]
         of_tensor = [one[tensor] for one in gradients]
         with np.errstate(all="ignore"):
-            known, off, rounded = moments.missed(optimizer, places, of_tensor, number, steps.copies[0].parameters[tensor].ndim)
+            known, off, rounded = moments.missed(
+                optimizer, places, of_tensor, number, steps.copies[0].parameters[tensor].ndim
+            )
         bound = bounds["gradient", tensor]
         errors[tensor] = _share(known, off, rounded, np.abs(of_tensor[1]), bound)
+        if np.array_equal(places[0], places[-1]) and np.any(of_tensor[1]):
+            errors[tensor] = 1.0 / MOST_MISSED
         if workload.named and tensor in workload.named(batches[1][0]):
             results.append(_at_rest(workload, optimizer, steps, tensor, batches[1][0]))
             fresh = (places[2] == looked_at(first[tensor])) & (of_tensor[0] == 0)
@@ -261,7 +269,9 @@ def _at_rest(workload, optimizer, steps, tensor, x):
     others = np.ones(steps.copies[0].parameters[tensor].shape, dtype=bool)
     others[workload.named(x)[tensor]] = False
     moved = ~moments.at_rest(optimizer, places, steps.copies[-1].steps)
-    return parity.exact(tensor, END + ", rows at rest", np.count_nonzero(moved & (looked_at(others, LOOKED_AT_OF_ROWS) > 0)))
+    return parity.exact(
+        tensor, END + ", rows at rest", np.count_nonzero(moved & (looked_at(others, LOOKED_AT_OF_ROWS) > 0))
+    )
 
 
 def _labels(workload, training, steps, x, y):

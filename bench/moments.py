@@ -17,7 +17,7 @@ UNIT = 2.0**-24
 # The corrections 1 - beta^t are computed in float32. At t = 5 that of beta 0.999 is off by 1e-5 of itself.
 CORRECTION = 1e-4
 # A root of v that is larger than this many times the gradients of its tensor would hide any gradient, and explains none that is missing.
-LARGEST_ROOT = 300.0
+LARGEST_ROOT = 1e4
 # A gradient is seen where it can move its number by so many roundings.
 SEEN = 16.0
 # A number whose rounding changes this part of what its gradient adds is not known.
@@ -76,13 +76,20 @@ def at_rest(optimizer, places, number):
     high = low * np.sqrt((1.0 - beta2**number) / (beta2 * (1.0 - beta2 ** (number - 1))))
     before, now = places[1] - places[0], places[2] - places[1]
     rounded = UNIT * (np.abs(places[2]) + 2.0 * np.abs(places[1]) + np.abs(places[0])) + CORRECTION * np.abs(before)
-    return (now >= np.minimum(low * before, high * before) - rounded) & (now <= np.maximum(low * before, high * before) + rounded)
+    return (now >= np.minimum(low * before, high * before) - rounded) & (
+        now <= np.maximum(low * before, high * before) + rounded
+    )
 
 
 def _most(optimizer, gradient, number):
     """How far a gradient alone moves a number, without moments: the most that it can add."""
     rate, epsilon = _corrected(optimizer, number)
-    return rate * (1.0 - optimizer.beta1) * np.abs(gradient) / (np.sqrt(1.0 - optimizer.beta2) * np.abs(gradient) + epsilon)
+    return (
+        rate
+        * (1.0 - optimizer.beta1)
+        * np.abs(gradient)
+        / (np.sqrt(1.0 - optimizer.beta2) * np.abs(gradient) + epsilon)
+    )
 
 
 def _third(optimizer, steps, gradients, number):
@@ -119,7 +126,9 @@ def _roots(optimizer, steps, gradient, rates, epsilons):
     c = rates[1] * (1.0 - beta1) * gradient + k * epsilons[1] - b * epsilons[0]
     square, line, rest = k * k * beta2 - b * b, 2.0 * b * c, k * k * w - c * c
     with np.errstate(all="ignore"):
-        half = -0.5 * (line + np.where(line >= 0, 1.0, -1.0) * np.sqrt(np.maximum(0.0, line * line - 4.0 * square * rest)))
+        half = -0.5 * (
+            line + np.where(line >= 0, 1.0, -1.0) * np.sqrt(np.maximum(0.0, line * line - 4.0 * square * rest))
+        )
         for root in (half / square, rest / half):
             left, right = k * np.sqrt(beta2 * root * root + w), b * root - c
             true = np.abs(left - right) <= 1e-6 * (np.abs(left) + np.abs(b * root) + np.abs(c))

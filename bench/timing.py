@@ -163,7 +163,9 @@ class Loop(object):
                 if last > before * (1.0 - WARMUP_GAIN):
                     return last
 
-    def until_quiet(self, steps_per_window, least_windows, wanted_noise, limit_seconds, before=lambda share, left: False):
+    def until_quiet(
+        self, steps_per_window, least_windows, wanted_noise, limit_seconds, before=lambda share, left: False
+    ):
         """Steady windows until the noise is reached (not before least_windows) or the time is spent.
 
         before(share, left): called before each window, outside the clock; the share of the time that is spent, and how many windows are

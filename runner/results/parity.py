@@ -45,7 +45,7 @@ QUANTITIES: dict[str, tuple[str, str]] = {
     "decoded": ("last sequence", "logits of its last token; greedy tokens that are others where the choice is clear"),
     "exact": (
         "exact parts of steps",
-        "numbers without a gradient, digits, signs: in the check's steps, and in the last ones that training took",
+        "numbers without a gradient, digits: in the check's steps; the loss and the gradients of three steps that were measured",
     ),
 }
 

@@ -9,7 +9,16 @@ import chainer.functions as F
 import chainer.links as L
 
 from bench import contract
-from bench.frameworks.chainer.framework import average, place, seed, set_up, to_device, to_host
+from bench.frameworks.chainer.framework import (
+    average,
+    place,
+    random_state,
+    seed,
+    set_random_state,
+    set_up,
+    to_device,
+    to_host,
+)
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 
@@ -72,6 +81,12 @@ class Training(contract.Training):
         logits, loss = self._backward(x, y)
         average(self.network)
         return to_host(logits.array), float(loss.array), self._read(lambda parameter: parameter.grad)
+
+    def masks(self):
+        return random_state()
+
+    def redraw(self, masks):
+        set_random_state(masks)
 
     def step(self, x, y):
         _, loss = self._backward(x, y)

@@ -74,6 +74,15 @@ def seed(number):
         chainer.backends.cuda.cupy.random.seed(number)
 
 
+def random_state():
+    """The state of the generator of dropout on a CPU. CuPy tells none."""
+    return None if _gpu else numpy.random.get_state()
+
+
+def set_random_state(state):
+    numpy.random.set_state(state)
+
+
 def place(link):
     """The link with its parameters on the cell's device."""
     return link.to_gpu() if _gpu else link

@@ -108,6 +108,13 @@ class Training(contract.Training):
         (loss, logits), gradients = self.gradients(self.parameters, self.state, x, y, self.key)
         return np.asarray(logits), float(loss), canonical(gradients)
 
+    def masks(self):
+        # On a GPU the step takes the key itself.
+        return None if self.key is None else np.array(jax.random.key_data(self.key))
+
+    def redraw(self, masks):
+        self.key = jax.random.split(jax.random.wrap_key_data(masks))[1]
+
     def step(self, x, y):
         train_step = self.train_step
         if self.key is None:

@@ -57,6 +57,17 @@ class Training(Layered):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         # Dropout only in training.
         super().__init__(network(setup.seed), optimizer, loss, dropout=setup.training)
+        drawing = [layer for layer in self.network.layers if isinstance(layer, layers.Dropout)]
+        self.seeds = [layer.seed_generator.state for layer in drawing]
+
+    def masks(self):
+        self.loop.finish()
+        return [keras.ops.convert_to_numpy(seed).copy() for seed in self.seeds]
+
+    def redraw(self, masks):
+        for seed, state in zip(self.seeds, masks):
+            seed.assign(state)
+        self.loop.start()
 
     def inputs(self, x, y):
         return _images.contiguous(x), y

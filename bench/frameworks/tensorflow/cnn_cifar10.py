@@ -59,6 +59,7 @@ class Training(contract.Training):
         self.channels_first = channels_first()
         self.dropout = setup.training
         self.network = network("channels_first" if self.channels_first else "channels_last", setup.seed)
+        self.drawing = [layer for layer in self.network.layers if isinstance(layer, layers.Dropout)]
         # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
         self.loss = cross_entropy()
         # Momentum: v = m v - rate g; w = w + v, without dampening or Nesterov.
@@ -107,6 +108,13 @@ class Training(contract.Training):
         logits, loss, gradients = self.loss_and_gradients(tf.constant(x), tf.constant(y))
         gradients = [value.numpy() for value in gradients]
         return logits.numpy(), float(loss), self.canonical(_mixed.unscaled(self.optimizer, gradients))
+
+    def masks(self):
+        return [layer.seed_generator.state.numpy() for layer in self.drawing]
+
+    def redraw(self, masks):
+        for layer, state in zip(self.drawing, masks):
+            layer.seed_generator.state.assign(state)
 
     def step(self, x, y):
         self.steps.add()

@@ -11,7 +11,14 @@ from torch import nn
 from bench import contract
 from bench.frameworks.torch._mixed import Mixed
 from bench.frameworks.torch._steps import steps_of
-from bench.frameworks.torch.framework import compiled, memory_format, to_device, torch_device
+from bench.frameworks.torch.framework import (
+    compiled,
+    memory_format,
+    random_state,
+    set_random_state,
+    to_device,
+    torch_device,
+)
 
 
 class Network(nn.Module):
@@ -50,6 +57,8 @@ class Training(contract.Training):
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9)
         self.mixed = Mixed(setup, self.optimizer)
         self.run = steps_of(setup, self.device, self._step)
+        # A replayed graph has a generator's place of its own.
+        self.replayed = setup.mode == "graph"
 
     def load(self, parameters):
         state = {torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
@@ -74,6 +83,12 @@ class Training(contract.Training):
         self.mixed.backward(loss)
         gradients = {canonical_name(name): self.mixed.gradient(p) for name, p in self.network.named_parameters()}
         return logits.detach().float().cpu().numpy(), loss.item(), gradients
+
+    def masks(self):
+        return None if self.replayed else random_state(self.device)
+
+    def redraw(self, masks):
+        set_random_state(self.device, masks)
 
     def step(self, x, y):
         return self.run(x, y)

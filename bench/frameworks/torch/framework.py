@@ -88,6 +88,18 @@ def compiled(setup, network, **options):
     return torch.compile(network) if setup.mode == "compile" else network
 
 
+def random_state(device):
+    """The state of the generator that dropout draws from."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def set_random_state(device, state):
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
+
+
 def to_device(device, *arrays):
     """NumPy arrays as tensors on the device."""
     return [torch.from_numpy(array).to(device) for array in arrays]

@@ -42,7 +42,7 @@ image, on a CPU at fp32. The table says what refused it. The mutants are the cla
 - **Bounds** is that error in bounds, to two digits: what is above 1 is refused. It differs a little between machines.
 - The report calls `landing` the mean movement under dropout, and `dropout` the spread under dropout. "First step", "at rest" and
   "digits" are parts of `landing` that no mask can change (`bench/dropout.py`). `exact` is what else of a step is exact, in the
-  proof's steps and in the last ones that training took (`bench/digits.py`, `bench/last_steps.py`).
+  proof's steps and in the last ones that training took (`bench/digits.py`, `bench/measured.py`).
 
 - A phase `runner` is no phase of the cell: the mutant was run as a real cell, and the judge of that name (`runner/admission/judges.py`)
   refused its output. The row has no bounds.

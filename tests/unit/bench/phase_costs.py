@@ -45,6 +45,7 @@ def main() -> None:
         precision="fp32",
         mode="default",
         profile=False,
+        proved_at=None,
     )
     emitter = Emitter()
     cell = TrainingCell(options, emitter)

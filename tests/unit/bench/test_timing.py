@@ -118,7 +118,7 @@ def test_sampling_stops_when_the_time_is_spent() -> None:
 def calls_before(loop: timing.Loop, *limits: float) -> list[bool]:
     """Of each steady window, whether it was called the last one before it began."""
     left: list[float] = []
-    loop.until_quiet(1, *limits, before=left.append)
+    loop.until_quiet(1, *limits, before=lambda share, windows: left.append(windows))
     assert len(left) == sum(sample.stage == "steady" for sample in loop.samples)
     return [windows <= 1 for windows in left]
 
@@ -145,6 +145,16 @@ def test_a_count_of_steps_is_kept_exactly_in_windows_of_another_size() -> None:
     loop = Clock([0.1]).loop()
     loop.for_steps(7, 30)
     assert [sample.steps for sample in loop.samples] == [7, 7, 7, 7, 2]
+    loop.for_steps(7, 20, before=lambda: len(loop.samples) == 6)
+    assert [sample.steps for sample in loop.samples[5:]] == [7, 1, 7, 5]
+
+
+def test_a_window_before_which_a_copy_is_made_has_one_step() -> None:
+    loop = Clock([0.1]).loop()
+    shares: list[float] = []
+    loop.until_quiet(5, 1, -1.0, 2.0, before=lambda share, left: bool(shares.append(share)) or 0.2 < share < 0.4)
+    assert shares == sorted(shares)
+    assert [sample.steps for sample in loop.samples] == [5, *(1 if 0.2 < share < 0.4 else 5 for share in shares[1:])]
 
 
 def test_noise_says_nothing_for_too_few_windows() -> None:

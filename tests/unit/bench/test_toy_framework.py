@@ -149,7 +149,7 @@ MOST_STEPS = {
     # One batch before training, four after it.
     "evaluate": 6.5,
     "compile": 1.8,
-    # Two predictions, three steps, the items of the last step, and the reference of the last step and of some held-out items.
+    # Two predictions, four steps, two probes, the items of the last step, and the reference of some held-out items.
     "proof": 7.0,
     "between phases": 0.5,
 }
@@ -160,7 +160,7 @@ CHECKS = {
     ("parity", "gradient"): 7,
     ("proof", "moved"): 9,
     ("proof", "items"): 2,
-    ("proof", "exact"): 3,
+    ("proof", "exact"): 5,
     ("proof", "evaluated"): 2,
     ("proof", "learning"): 2,
     ("proof", "prediction"): 1,

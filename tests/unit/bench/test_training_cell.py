@@ -10,6 +10,7 @@ import pytest
 
 from bench import canonical, contract, environment, proof, timing, weights
 from bench.errors import DataError, Unsupported
+from bench.measured import STEPS
 from bench.training import TrainingCell
 from tests.fixtures.adapters import Incomplete
 from tests.fixtures.events import Emitter
@@ -58,6 +59,7 @@ def made(name: str, monkeypatch: pytest.MonkeyPatch, cache: Path, **preset: Any)
         precision="fp32",
         mode="default",
         framework="torch",
+        proved_at=None,
     )
     cell = TrainingCell(options, emitter)
     cell.preset = {
@@ -126,10 +128,10 @@ def test_the_check_takes_a_step_of_its_own_only_where_the_numbers_before_the_las
     cell.stored, cell.not_compared = None, "nothing is trained here"
     monkeypatch.setattr(proof, "computes", lambda *things: [])
     adapter = Brightness()
-    monkeypatch.setattr(cell, "took", lambda adapter, now: [])
+    monkeypatch.setattr(cell, "took", lambda adapter, now, loaded: [])
     cell.fill(adapter, None, np.random.RandomState(1))
     for at in range(3):
-        cell.keep(adapter, SimpleNamespace(taken=at), 1 if known and at == 2 else 9)
+        cell.keep(adapter, 1, at / 3.0, 1 if known and at == 2 else 9)
         adapter.step(np.zeros(5), np.zeros(5))
     (went_on,) = [result for result in cell.proved(adapter) if result.tensor == proof.LAST_STEPS]
     assert went_on.passed
@@ -207,7 +209,8 @@ def test_steps_that_a_loss_scaler_skipped_are_told_and_no_items_of_training(
     (told,) = [event for event in emitter.events if event.get("name") == "skipped steps"]
     assert (told["value"], told["split"]) == (1, "train")
     samples = [event for event in emitter.events if event["event"] == "sample"]
-    assert sum(sample["items"] for sample in samples) == 8 * cell.steps == 8 * (len(adapter.batches) - 1)
+    assert sum(sample["items"] for sample in samples) == 8 * (cell.steps - STEPS)
+    assert cell.steps == len(adapter.batches) - 1
 
 
 def test_a_whole_run_validates_after_each_epoch_and_tests_once_at_the_end(

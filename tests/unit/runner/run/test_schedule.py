@@ -19,7 +19,7 @@ from runner.machine.detect import cores_of
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.machine.telemetry import Monitor
 from runner.results.store import RunStore
-from runner.run.attempt import Attempt, AttemptContext, Limits, arguments
+from runner.run.attempt import Attempt, AttemptContext, Limits, arguments, proved_at
 from runner.run.dispatch import Job, blocks, places
 from runner.run.schedule import CellRunner, Outcome, slot_of
 from tests.fixtures.plans import make_cell
@@ -135,6 +135,26 @@ def test_instances_of_one_gpu_have_its_cpus_in_turn() -> None:
 def test_a_cpu_cell_has_the_machine_for_itself() -> None:
     slot = slot_of(Machine(CPU, (GPU,), None), places(Machine(CPU, (GPU,), None), "cpu"))
     assert (slot.device_kind, slot.device_uuids, slot.cpus) == ("cpu", (), CPU.cpus)
+
+
+def test_one_of_two_repeats_holds_its_last_steps_and_the_other_a_moment_that_is_drawn() -> None:
+    from bench.__main__ import parser
+
+    cells = [replace(CELL, seed=seed) for seed in range(200)]
+    moments = [
+        [parser().parse_args(arguments(cell, repeat=repeat)).proved_at for repeat in (1, 2, 3, 4)] for cell in cells
+    ]
+    assert all(sum(moment is None for moment in pair) == 1 for of in moments for pair in (of[:2], of[2:]))
+    # Which of the two it is, and when, is drawn for each pair of each cell, and the same whoever measures it.
+    drawn = sorted(moment for of in moments for moment in of if moment is not None)
+    assert len(set(drawn)) == 400
+    assert all(abs(moment - place / 400) < 0.1 for place, moment in enumerate(drawn))
+    assert 60 < sum(of[0] is None for of in moments) < 140
+    assert moments == [
+        [proved_at(cell, repeat) and round(proved_at(cell, repeat) or 0, 6) for repeat in (1, 2, 3, 4)]
+        for cell in cells
+    ]
+    assert proved_at(replace(CELL, workload="ops"), 1) is proved_at(replace(CELL, workload="ops"), 2) is None
 
 
 def test_a_cells_arguments_are_those_that_the_bench_parses() -> None:
