@@ -49,10 +49,7 @@ def parser():
     cell.add_argument("--data", help="folder of the real data set; without it, a learnable stand-in is generated")
     cell.add_argument("--threads", type=int, default=0, help="CPU threads; 0: as many as this process may use")
     cell.add_argument(
-        "--proved-at",
-        type=float,
-        metavar="SHARE",
-        help="hold the steps after this share of the measurement against the adapter's own gradients; without it, the last ones",
+        "--proved-at", type=float, metavar="SHARE", help="of the measurement; there steps are held, else the last"
     )
     cell.add_argument("--profile", action="store_true", help="at the end, a few steps under the framework's profiler")
 

@@ -43,12 +43,16 @@ def missed(optimizer, places, gradients, number, axes=1):
 
 def _adam(optimizer, places, gradients, number, decay):
     steps = [after - before + decay * before for before, after in zip(places, places[1:])]
-    rounded = UNIT * (np.abs(places[1]) + np.abs(places[2]))
+    # The correction 1 - beta2^t is computed in float32, too, as far off as the rounding of beta2^t.
+    rounded = UNIT * (
+        np.abs(places[1]) + np.abs(places[2]) + np.abs(steps[1]) / (1.0 - optimizer.beta2 ** max(1, number - 2))
+    )
     live = (_most(optimizer, gradients[0], number - 1) > SEEN * rounded) & (gradients[1] != 0)
     off, known = _third(optimizer, steps, gradients, number)
     error, near = np.zeros_like(off), known.copy()
-    for first, second in ((1, 0), (-1, 0), (0, 1), (0, -1)):
-        moved = [steps[0] + first * rounded, steps[1] + second * rounded, steps[2]]
+    # Both steps are off, against each other.
+    for sign in (1, -1):
+        moved = [steps[0] + sign * rounded, steps[1] - sign * rounded, steps[2]]
         other, found = _third(optimizer, moved, gradients, number)
         error = np.maximum(error, np.where(found & known, np.abs(other - off), 2.0))
         near |= found
