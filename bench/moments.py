@@ -121,7 +121,7 @@ def _corrected(optimizer, number):
 def _roots(optimizer, steps, gradient, rates, epsilons):
     """The roots of v before the second step that explain it, one or two for each number; NaN where there is none.
 
-    With q that root, the second step K = D2 reads K (sqrt(beta2 q^2 + w^2) + epsilon) = B q - C: a square equation of q.
+    With q that root, a step k reads k (sqrt(beta2 q^2 + w) + epsilon) = b q - c: a square equation of q.
     """
     beta1, beta2 = optimizer.beta1, optimizer.beta2
     most = LARGEST_ROOT * np.maximum(np.abs(gradient), np.sqrt(np.mean(gradient**2)))
