@@ -17,7 +17,7 @@ UNIT = 2.0**-24
 # The corrections 1 - beta^t are computed in float32. At t = 5 that of beta 0.999 is off by 1e-5 of itself.
 CORRECTION = 1e-4
 # A root of v that is larger than this many times the gradients of its tensor would hide any gradient, and explains none that is missing.
-LARGEST_ROOT = 1e4
+LARGEST_ROOT = 2e3
 # A gradient is seen where it can move its number by so many roundings.
 SEEN = 16.0
 # A number whose rounding changes this part of what its gradient adds is not known.
