@@ -10,7 +10,7 @@ import typer
 from runner.cli.shared import PLAIN, Out, TextOrJson, chosen_runs, note, split_words
 from runner.errors import one_code
 from runner.paths import data_folder
-from runner.results.store import write_bytes
+from runner.results.store import read_bytes, write_bytes
 from runner.text import in_a_line, plural
 from runner.verify.references import display
 from runner.verify.references.measured import reference_of
@@ -18,6 +18,9 @@ from runner.verify.references.saved import SavedError, Shelf, read, to_bytes
 from runner.version import runner_version
 
 Collection = Annotated[Path, typer.Argument(help="Folder of a collection of references.", exists=True, file_okay=False)]
+
+# Of a list of files that a request changes.
+_MOST_CHANGES = 16 << 20
 
 app = typer.Typer(no_args_is_help=True, **PLAIN)
 
@@ -134,26 +137,42 @@ def judge_bundles(
         list[Path] | None,
         typer.Argument(help="The bundles to judge beside the others; default: each beside those before it."),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="ACCOUNT", help="The account that brings the bundles: they must lie in its folder."),
+    ] = None,
+    changes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="All that the request changes, as `git diff -z --name-status` prints it; removals are said first.",
+        ),
+    ] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the comment of a pull request to this file.")] = None,
 ) -> None:
     """Judge bundles that somebody brings to a collection: each tape is admitted anew.
 
-    Exit codes: 0 all are accepted; 1 some are refused; 3 a person must look at some.
+    Exit codes: 0 all are accepted; 1 some are refused; 3 a person must look at some: the first bundle of a contributor or of a cell, a
+    further machine, a step time that is far from the others, and what the request changes besides.
     """
     from runner.verify.references.contributed import collection as contributed
-    from runner.verify.references.contributed.judge import comment
+    from runner.verify.references.contributed.judge import besides, comment
 
-    judgements = contributed.judge(collection, bundles or (), note)
-    if not judgements:
+    # The names of files are a stranger's.
+    also = besides(read_bytes(changes, _MOST_CHANGES).decode("utf-8", "replace")) if changes else []
+    judgements = contributed.judge(collection, bundles or (), note, by) if bundles or not changes else []
+    for line in also:
+        typer.echo(f"open     {in_a_line(line, 300)}")
+    if not judgements and not also:
         note(f"no bundle is in {collection}; `runner share RUN -o {collection}` puts a run's bundles there")
     for one in judgements:
         typer.echo(f"{one.verdict:8} {in_a_line(one.name)}")
         for why in one.reasons:
             typer.echo(f"         {in_a_line(why, 1000)}")
     if markdown:
-        write_bytes(markdown, comment(judgements).encode())
+        write_bytes(markdown, comment(judgements, also).encode())
     verdicts = {one.verdict for one in judgements}
-    raise typer.Exit(one_code("refused" in verdicts, "open" in verdicts))
+    raise typer.Exit(one_code("refused" in verdicts, bool(also) or "open" in verdicts))
 
 
 @app.command("index")

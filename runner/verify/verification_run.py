@@ -17,7 +17,7 @@ from runner.results.store import RunStore, write_bytes
 from runner.run.begin import look_ahead, refuse_fewer, start
 from runner.run.dispatch import places
 from runner.run.execution import execute, interruptible
-from runner.run.options import Options
+from runner.run.options import Options, UsageError
 from runner.run.progress import announce, say
 from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
@@ -86,7 +86,8 @@ def measure_here(
     options = options.model_copy(update={"least_gpus": 0})
     if len(gpus) < 2:
         why = f" ({machine.why_no_gpu})" if machine.why_no_gpu and not gpus else ""
-        raise CannotBeginError(
+        error = UsageError if options.gpus == "none" else CannotBeginError
+        raise error(
             f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here{why}; leave the option out"
         )
     part = limited(look_ahead(options.model_copy(update={"each_gpu": True}))) if limited else None

@@ -28,6 +28,13 @@ def share(
             metavar="PATH",
         ),
     ],
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="ACCOUNT",
+            help="In a collection: your account there, which is the first folder. Norms count accounts.",
+        ),
+    ] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Write without asking.")] = False,
     out: Out = Path("results"),
 ) -> None:
@@ -44,7 +51,7 @@ def share(
     for line in shared_run.shown(bundle, shared_run.salt_path()):
         note(in_a_line(line, 2000))
     collection = output.endswith("/") or Path(output).is_dir()
-    files = layout.files_of(bundle) if collection else {Path(): bundle.content}
+    files = layout.files_of(bundle, by) if collection else {Path(): bundle.content}
     if not yes and not typer.confirm(f"write this to {output}?", default=False, err=True):
         raise NothingBegunError("nothing was written")
     for name, content in files.items():

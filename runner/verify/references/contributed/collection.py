@@ -11,11 +11,16 @@ from runner.verify.references.contributed.derived_rows import Derived, derived
 from runner.verify.references.contributed.judge import BundleJudge, Judgement
 
 
-def judge(collection: Path, bundles: Sequence[Path], say: Callable[[str], None]) -> list[Judgement]:
-    """The judgements of these bundles beside the others; without any, of each bundle beside those before it. Raises UserError."""
+def judge(
+    collection: Path, bundles: Sequence[Path], say: Callable[[str], None], contributor: str | None = None
+) -> list[Judgement]:
+    """The judgements of these bundles beside the others; without any, of each bundle beside those before it. Raises UserError.
+
+    `contributor`: the account that brings them, if it is known; then they must lie in its folder.
+    """
     places = {_place(collection, path): path for path in bundles or layout.bundles_in(collection)}
     there = admitted(collection, say, set(places)) if bundles else {}
-    judge_ = BundleJudge(there)
+    judge_ = BundleJudge(there, brought=bool(bundles), contributor=contributor)
     return [judge_.judge(path, place) for place, path in places.items()]
 
 
@@ -31,11 +36,12 @@ def admitted(collection: Path, say: Callable[[str], None], without: Collection[s
         except UserError as error:
             say(f"skipped: {error}")
             continue
-        refused = bundle.refused or (() if bundle.place == place else (f"it belongs to {bundle.place}",))
+        contributor, rest = layout.parted(place)
+        refused = bundle.refused or (() if bundle.place == rest else (f"it belongs to {bundle.place}",))
         if refused:
             say(f"skipped: {place}: {refused[0]}")
         else:
-            bundles[place] = bundle
+            bundles[place] = bundle.by(contributor)
     return bundles
 
 

@@ -73,6 +73,8 @@ class BundleRow(Frozen):
     shapes: tuple[Text, ...]
     # When each repeat began, in seconds since 1970.
     starts: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...]
+    # The account that brought it: the folder in which it lies. A pseudonym is free, so it never stands for a contributor. Empty: unknown.
+    contributor: Text = ""
 
 
 class Derived(Frozen):
@@ -83,6 +85,11 @@ class Derived(Frozen):
     place: Annotated[str, Field(max_length=400)]
     rows: tuple[BundleRow, ...]
     refused: Annotated[tuple[Annotated[str, Field(max_length=1000)], ...], Field(max_length=1000)] = ()
+
+    def by(self, contributor: str) -> Derived:
+        """The same as this account brought it."""
+        rows = tuple(row.model_copy(update={"contributor": contributor}) for row in self.rows)
+        return self.model_copy(update={"rows": rows})
 
 
 def derived(path: Path) -> Derived:

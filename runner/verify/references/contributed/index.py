@@ -1,11 +1,11 @@
-"""The cells of a collection, each with its machines and how far these differ. Pure."""
+"""The cells of a collection, each with a machine of each contributor and how far these differ. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
@@ -42,7 +42,7 @@ class IndexMachine:
 
 @dataclass(frozen=True)
 class IndexCell:
-    """One computation on one device model with one software, on all machines that brought it."""
+    """One computation on one device model with one software, on one machine of each contributor that brought it."""
 
     facts: Facts
     machines: tuple[IndexMachine, ...]
@@ -115,10 +115,18 @@ def index_of(rows: Iterable[BundleRow]) -> list[IndexCell]:
 
 def _cell(rows: Sequence[BundleRow]) -> IndexCell:
     newest = max(rows, key=lambda row: (row.created, row.machine))
-    machines: dict[str, list[BundleRow]] = {}
+    machines: dict[str, dict[str, list[BundleRow]]] = {}
     for row in rows:
-        machines.setdefault(row.machine, []).append(row)
-    return IndexCell(newest.facts, tuple(_machine(name, own) for name, own in sorted(machines.items())))
+        machines.setdefault(row.contributor, {}).setdefault(row.machine, []).append(row)
+    return IndexCell(newest.facts, tuple(map(_middle, sorted(machines.items()))))
+
+
+def _middle(contributor: tuple[str, Mapping[str, Sequence[BundleRow]]]) -> IndexMachine:
+    """The one machine of a contributor that counts: the middle of those that he brought. Many would give him many votes on the norm."""
+    made = sorted(
+        (_machine(*machine) for machine in contributor[1].items()), key=lambda one: (one.log_seconds, one.name)
+    )
+    return made[(len(made) - 1) // 2]
 
 
 def _machine(name: str, rows: Sequence[BundleRow]) -> IndexMachine:

@@ -15,16 +15,18 @@ from runner.results.statistics import of_kind
 from runner.text import in_a_line, number, plural
 from runner.verify.causes import per_cent
 from runner.verify.outliers import spread_of
+from runner.verify.references.contributed import layout
 from runner.verify.references.contributed.derived_rows import BundleRow, Derived, derived
 from runner.verify.references.contributed.index import cell_id, index_of
 from runner.verify.verdict import MARGINS
 
 Verdict = Literal["accepted", "open", "refused"]
 
-# Beside fewer machines there is no spread to compare with, and one of two is as likely the wrong one: a person looks only where their
-# step times differ by more than MOST_OF_FEW. The number is chosen, not measured: machines of one model differ by less.
+# Beside fewer machines there is no spread to compare with, and one of two is as likely the wrong one. What is accepted must never widen
+# what is accepted next, so nothing is accepted beyond MOST, whatever the spread. The number is chosen, not measured: machines of one model
+# differ by less.
 FEWEST_BESIDE = 3
-MOST_OF_FEW = 1.25
+MOST = 1.15
 
 # A machine whose step time is so far from the median of the others is looked at by a person: beyond twice the margin of a verdict, and
 # beyond so many deviations of the others. tests/unit/runner/verify/test_contributed.py simulates how often a healthy one is.
@@ -67,8 +69,14 @@ class Judgement:
 class BundleJudge:
     """Judges bundles one after another: one that was accepted counts as there for the next."""
 
-    def __init__(self, there: Mapping[str, Derived]) -> None:
-        """`there`: bundles by their places."""
+    def __init__(self, there: Mapping[str, Derived], brought: bool = False, contributor: str | None = None) -> None:
+        """`there`: bundles by their places. `brought`: those to judge are new, and a person looks at what nobody has vouched for.
+
+        `contributor`: the account that brings them, where it is known.
+        """
+        self._brought, self._contributor = brought, contributor and layout.slug(contributor)
+        # Contributor -> the machines that he has there.
+        self._machines: dict[str, set[str]] = {}
         self._shapes: dict[str, str] = {}
         self._digests: dict[str, tuple[str, str | None]] = {}
         self._starts: dict[float, str] = {}
@@ -77,12 +85,19 @@ class BundleJudge:
             self._add(place, bundle)
 
     def _add(self, place: str, bundle: Derived) -> None:
+        """Hold others against it."""
+        self._remember(place, bundle)
+        for row in bundle.rows:
+            self._rows.setdefault(cell_id(row.facts), []).append(row)
+            self._machines.setdefault(row.contributor, set()).add(row.machine)
+
+    def _remember(self, place: str, bundle: Derived) -> None:
+        """Know its repeats again. One that waits for a person is remembered, too: a request may hold a copy of it."""
         for row in bundle.rows:
             self._shapes |= dict.fromkeys(row.shapes, place)
             self._starts |= dict.fromkeys(row.starts, place)
             if row.image_digest:
                 self._digests[row.image_digest] = _image(row)
-            self._rows.setdefault(cell_id(row.facts), []).append(row)
 
     def judge(self, path: Path, place: str) -> Judgement:
         """`place`: where the bundle lies in the collection."""
@@ -90,13 +105,50 @@ class BundleJudge:
             bundle = derived(path)
         except UserError as error:
             return Judgement(place, "refused", (in_a_line(str(error).replace(str(path), place), 900),))
-        refused = [*bundle.refused, *_misplaced(bundle, place), *self._copied(bundle), *self._other_digest(bundle)]
+        return self.judged(bundle.by(layout.parted(place)[0]), place)
+
+    def judged(self, bundle: Derived, place: str) -> Judgement:
+        """The same of the rows of a bundle, which know their contributor."""
+        refused = [*bundle.refused, *self._misplaced(bundle, place), *self._copied(bundle), *self._other_digest(bundle)]
         cells = tuple(map(self._beside, bundle.rows))
-        far = [] if refused else [cell.far for cell in cells if cell.far]
+        far = (
+            []
+            if refused
+            else [*(cell.far for cell in cells if cell.far), *(self._new(bundle) if self._brought else ())]
+        )
         verdict: Verdict = "refused" if refused else "open" if far else "accepted"
-        if verdict == "accepted":
-            self._add(place, bundle)
+        if verdict != "refused":
+            (self._add if verdict == "accepted" else self._remember)(place, bundle)
         return Judgement(place, verdict, (*refused, *far), cells)
+
+    def _misplaced(self, bundle: Derived, place: str) -> list[str]:
+        contributor, rest = layout.parted(place)
+        account = self._contributor
+        if account is not None and contributor != account:
+            return [
+                f"it lies at {place}, and what {account} brings belongs into {account}/: `runner share --by {account}`"
+            ]
+        if bundle.place == rest:
+            return []
+        right = bundle.place or "a folder for each device model, image and workload"
+        return [
+            f"it lies at {place}, and what it holds belongs into {right}: `runner share RUN -o COLLECTION` puts it there"
+        ]
+
+    def _new(self, bundle: Derived) -> list[str]:
+        """Why a person must look at it, since nobody has vouched for its contributor, its machine or its cell."""
+        contributor, machine = bundle.rows[0].contributor, bundle.rows[0].machine
+        known = self._machines.get(contributor, set())
+        who = contributor or "an unknown contributor"
+        reasons = []
+        if not known:
+            reasons.append(f"it is the first bundle of {who}: a person decides")
+        elif machine not in known:
+            reasons.append(f"{who} has {plural(len(known), 'machine')} here, and this is another one: a person decides")
+        first = [row.facts.name for row in bundle.rows if cell_id(row.facts) not in self._rows]
+        if first:
+            reasons.append(f"nothing is here to hold it against: {', '.join(first[:5])}: a person decides")
+        return reasons
 
     def _copied(self, bundle: Derived) -> list[str]:
         """The reason if any repeat has the windows of another one, or these times a factor; or began when another one did."""
@@ -126,13 +178,15 @@ class BundleJudge:
 
     def _beside(self, row: BundleRow) -> CellJudgement:
         """A row beside the other machines of its cell."""
-        alike = index_of(one for one in self._rows.get(cell_id(row.facts), ()) if one.machine != row.machine)
+        others = (one for one in self._rows.get(cell_id(row.facts), ()) if one.machine != row.machine)
+        alike = index_of(one for one in others if one.contributor != row.contributor or not row.contributor)
         logs = alike[0].logs if alike else ()
         if not logs:
             return CellJudgement(row, 0)
-        most = math.log(MOST_OF_FEW)
+        most = math.log(MOST)
         if len(logs) >= FEWEST_BESIDE:
-            most = max(2 * math.log1p(of_kind(MARGINS, row.facts.device_kind)), _DEVIATIONS * spread_of(logs))
+            healthy = max(2 * math.log1p(of_kind(MARGINS, row.facts.device_kind)), _DEVIATIONS * spread_of(logs))
+            most = min(most, healthy)
         return CellJudgement(row, len(logs), math.exp(_log(row) - median(logs)), math.exp(most))
 
 
@@ -140,25 +194,27 @@ def _image(row: BundleRow) -> tuple[str, str | None]:
     return row.facts.image, row.facts.lock_sha256
 
 
-def _misplaced(bundle: Derived, place: str) -> list[str]:
-    if bundle.place == place:
-        return []
-    right = bundle.place or "a folder for each device model, image and workload"
-    return [
-        f"it lies at {place}, and what it holds belongs into {right}: `runner share RUN -o COLLECTION` puts it there"
-    ]
-
-
 def _log(row: BundleRow) -> float:
     return fmean(map(math.log, row.repeats))
 
 
-def comment(judgements: Sequence[Judgement]) -> str:
-    """The judgements as the comment of a pull request."""
+def besides(changes: str) -> list[str]:
+    """What a request changes beside the bundles that it adds, removals first: a sentence each. `changes`: `git diff -z --name-status`."""
+    words = changes.split("\0")
+    pairs = sorted(zip(words[::2], words[1::2], strict=False), key=lambda pair: (pair[0] != "D", pair))
+    added = [path for status, path in pairs if status == "A" and path.endswith((layout.SUFFIX, ".tgz"))]
+    verbs = {"A": "adds", "D": "removes", "M": "changes", "T": "changes the kind of"}
+    return [f"this request {verbs.get(status, 'changes')} {path}" for status, path in pairs if path not in added]
+
+
+def comment(judgements: Sequence[Judgement], also: Sequence[str] = ()) -> str:
+    """The judgements as the comment of a pull request. `also`: what it changes besides, which stands first."""
     counts = {verdict: sum(one.verdict == verdict for one in judgements) for verdict in ("accepted", "open", "refused")}
     lines = [
         f"### References: {', '.join(f'{count} {verdict}' for verdict, count in counts.items() if count) or 'no bundle'}",
         "",
+        *(f"- **open**: {escaped(in_a_line(one, 300))}: a person decides" for one in also),
+        *([""] if also else []),
         "Every tape was admitted anew: parity, arrivals, telemetry and the image's lock, as for a cell of one's own machine. "
         "All that was accepted is published under the licence of this repository.",
         "",

@@ -1,4 +1,8 @@
-"""The folders of a collection of references: device model / image / workload / a bundle that its content names."""
+"""The folders of a collection of references: contributor / device model / image / workload / a bundle that its content names.
+
+The account that brought a bundle is the first folder, which a judge holds against the account that asks. It may be left out: then nobody
+knows who brought it, and all such bundles are one contributor's.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ from runner.results.datasheets import bare_model
 
 SUFFIX = ".tar.gz"
 _DIGITS = 16
+# Folders above a bundle that follow from its content.
+_DEPTH = 3
 
 
 # A processor of Intel's or AMD's has a number of three digits or more in its name. What a virtual machine shows in its place has none:
@@ -47,14 +53,22 @@ def place_of(facts: RunFacts, sha256: str) -> PurePosixPath | None:
     return folders.pop() / f"{sha256[:_DIGITS]}{SUFFIX}" if len(folders) == 1 else None
 
 
-def files_of(bundle: Bundle) -> dict[PurePosixPath, bytes]:
+def parted(place: str) -> tuple[str, str]:
+    """(contributor, the place that follows from the content) of a path in a collection."""
+    contributor, _, rest = place.partition("/")
+    return (contributor, rest) if place.count("/") == _DEPTH + 1 else ("", place)
+
+
+def files_of(bundle: Bundle, contributor: str = "") -> dict[PurePosixPath, bytes]:
     """The bundles of a run for a collection: one for each of its folders."""
+    top = PurePosixPath(slug(contributor) if contributor else "")
     parts: dict[PurePosixPath, list[SharedCell]] = {}
     for shared in bundle.facts.planned:
         parts.setdefault(_folder(shared), []).append(shared)
     contents = [(folder, bundle.of_cells(cells).content) for folder, cells in parts.items()]
     return {
-        folder / f"{hashlib.sha256(content).hexdigest()[:_DIGITS]}{SUFFIX}": content for folder, content in contents
+        top / folder / f"{hashlib.sha256(content).hexdigest()[:_DIGITS]}{SUFFIX}": content
+        for folder, content in contents
     }
 
 

@@ -111,6 +111,22 @@ def brings_none(place: Path) -> None:
     (place / "README.md").write_text("words")
 
 
+def removes_one(place: Path) -> None:
+    (place / "there.tar.gz").unlink()
+
+
+def removes_one_and_brings_another(place: Path) -> None:
+    removes_one(place)
+    brings_a_file(place)
+
+
+def changes_the_judge(place: Path) -> None:
+    brings_a_file(place)
+    workflows = place.parents[2] / ".github" / "workflows"
+    workflows.mkdir(parents=True)
+    (workflows / "judge.yml").write_text("on: push")
+
+
 @pytest.mark.parametrize(
     ("brings", "said"),
     [
@@ -118,7 +134,10 @@ def brings_none(place: Path) -> None:
         (brings_a_link, "new.tar.gz is a link"),
         (changes_a_file_to_a_link, "there.tar.gz is a link"),
         (brings_it_where_none_belongs, "new.tgz: it is damaged"),
-        (brings_none, ""),
+        (brings_none, "this request adds gpu/image/workload/README.md"),
+        (removes_one, "this request removes gpu/image/workload/there.tar.gz"),
+        (removes_one_and_brings_another, "this request removes gpu/image/workload/there.tar.gz"),
+        (changes_the_judge, "this request adds .github/workflows/judge.yml"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -151,22 +170,23 @@ def test_the_workflow_of_a_repository_of_references_judges_what_a_pull_request_b
     variables = {
         **{name: str(path) for name, path in files.items()},
         "NUMBER": "7",
+        "AUTHOR": "Mallory",
         "RUNNER_TEMP": str(tmp_path),
         "GITHUB_REPOSITORY": "lab/cells",
         "PATH": f"{programs}:{os.environ['PATH']}",
     }
     ended = run_step("judge", "judge", clone, **variables)
-    assert ended.returncode == (1 if said else 0), (ended.stdout, ended.stderr)
-    if not said:
-        assert not files["GITHUB_OUTPUT"].exists()
-        return
+    brought = brings not in (brings_none, removes_one)
+    assert ended.returncode == (1 if brought else 3), (ended.stdout, ended.stderr)
     assert said in ended.stdout
+    if "request" in said:
+        assert ended.stdout.startswith(f"open     {said}\n"), "what it changes besides is said first"
     assert ("there.tar.gz" in ended.stdout) == ("there" in said)
     first, *lines, last = files["GITHUB_OUTPUT"].read_text().splitlines()
     assert first == f"comment<<{last}"
     assert files["GITHUB_STEP_SUMMARY"].read_text().splitlines() == lines
     run_step("comment", "comment", clone, **variables, COMMENT="\n".join(lines)).check_returncode()
-    assert files["GH_SAID"].read_text().startswith("### References: 1 refused\n")
+    assert files["GH_SAID"].read_text().startswith(f"### References: {'1 refused' if brought else 'no bundle'}\n")
     assert (tmp_path / "GH_SAID.words").read_text() == "pr comment 7 --repo lab/cells --body-file -\n"
 
 
