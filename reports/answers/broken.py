@@ -53,7 +53,7 @@ def broken(tables: Tables) -> tuple[Broken, ...]:
             runs.setdefault(same(cell), []).append(cell)
     found = []
     for cells in runs.values():
-        failed = list(takewhile(lambda cell: cell.status == "failed", reversed(cells)))
+        failed = list(takewhile(lambda cell: cell.status == "failed" and not cell.ended_well, reversed(cells)))
         if failed and any(cell.comparable for cell in cells):
             found.append(Broken(failed[0], failed[-1].run_id))
     return tuple(found)

@@ -74,7 +74,7 @@ def drifts(cells: Iterable[MeasuredCell]) -> tuple[Drift, ...]:
     for (run_id, _), family in families.items():
         blocks = max((tuple(repeat.number for repeat in cell.measured) for cell in family.values()), key=len)
         whole = [cell for cell in family.values() if tuple(repeat.number for repeat in cell.measured) == blocks]
-        logs = np.array([list(cell.log_levels.values()) for cell in whole])
+        logs = np.array([cell.log_levels for cell in whole])
         change = common_change(logs)
         if change is not None and abs(change) >= math.log(1 + SMALLEST):
             alike = int(np.sum((logs[:, -1] - logs[:, 0]) * change > 0))
@@ -108,7 +108,7 @@ def common_change(logs: Array) -> float | None:
 def question(cells: Iterable[MeasuredCell]) -> str:
     """A sentence for the top of a report; empty where nothing hints at other work on the machine."""
     cells = list(cells)
-    noisy = [cell for cell in cells if cell.status == "ok" and cell.too_noisy]
+    noisy = [cell for cell in cells if cell.ended_well and cell.too_noisy]
     parts = []
     if noisy:
         low = _low(noisy)
@@ -141,7 +141,7 @@ def _named(cells: Iterable[MeasuredCell]) -> str:
 def in_short(cells: Iterable[MeasuredCell]) -> str:
     """The same in a few words; empty where there is no question."""
     cells = list(cells)
-    low = _low([*(cell for cell in cells if cell.status == "ok" and cell.too_noisy), *_starved(cells)])
+    low = _low([*(cell for cell in cells if cell.ended_well and cell.too_noisy), *_starved(cells)])
     if taken := _taken(cells):
         return f"other work took {number(max(taken).cpus, 2)} CPUs"
     return f"a cell got {_share(low)} CPUs" if low else "perhaps other programs ran" if question(cells) else ""

@@ -76,8 +76,7 @@ class Side:
 
     @property
     def repeats(self) -> tuple[Repeat, ...]:
-        repeats = (repeat for cell in self.cells for repeat in cell.repeats)
-        return tuple(repeat for repeat in repeats if len(repeat.steady_step_seconds))
+        return tuple(repeat for cell in self.cells for repeat in cell.measured if isinstance(repeat, Repeat))
 
     @property
     def anchors(self) -> tuple[str, ...]:
@@ -297,11 +296,9 @@ def _as_ranked(row: Contrast, fields: Mapping[str, Field]) -> Contrast:
     if reason := left_open(row.before.cells, row.after.cells, pair.ratio.value):
         return replace(row, verdict="open", reason=reason)
     if pair.once:
-        seen = (
-            f"measured once, it takes more than {bound(pair.at_least)} times as long"
-            if pair.at_least
-            else "measured once"
-        )
+        longer = f"takes more than {bound(pair.at_least)} times" if pair.at_least else ""
+        longer = f"looks {number(pair.ratio.value)} times" if pair.at_least and pair.assumed else longer
+        seen = f"measured once, it {longer} as long" if longer else "measured once"
         return replace(row, verdict="open", reason=f"{seen}; {_further(row)}")
     coarse = pair.verdict == "open" and pair.p is None
     count = field.repeats_to_tell(after[0], before[0], row.margin)

@@ -92,16 +92,15 @@ def _newest(name: str, copies: Sequence[MeasuredCell]) -> MeasuredCell:
     """The cells of the last state as one cell with all their repeats."""
     state = states(copies)[-1]
     repeats = tuple(repeat for cell in state for repeat in cell.repeats)
-    step = step_of(repeats)
+    step = step_of([repeat for cell in state for repeat in cell.measured])
     step = _of_runs(step, state) if step is not None and len(state) > 1 else step
     return replace(state[-1], label=name, repeats=repeats, planned=len(repeats), step=step, own_width=None)
 
 
 def _of_runs(step: Estimate, state: Sequence[MeasuredCell]) -> Estimate:
     """The step time of several runs, of which each is one observation: repeats of one run share what differs between runs."""
-    runs = [list(cell.log_levels.values()) for cell in state]
-    means = np.array([np.mean(logs) for logs in runs if logs])
-    kind, each = state[-1].key.device_kind, sum(map(len, runs)) / len(means)
+    means = np.array([np.mean(cell.log_levels) for cell in state if cell.measured])
+    kind, each = state[-1].key.device_kind, sum(len(cell.measured) for cell in state) / len(means)
     assumed = math.hypot(
         statistics.of_kind(statistics.SESSION_DEVIATION, kind),
         statistics.of_kind(statistics.REPEAT_DEVIATION, kind) / math.sqrt(each),
@@ -170,6 +169,12 @@ def repeats_of(cells: Iterable[MeasuredCell]) -> str:
     return plural(most, "repeat") if fewest == most else f"{fewest} to {plural(most, 'repeat')}"
 
 
+def in_runs(cells: Iterable[MeasuredCell]) -> str:
+    """`in this run`, or `in these 2 runs`."""
+    runs = len({repeat.row.get("run_id") for cell in cells for repeat in cell.measured})
+    return "in this run" if runs < 2 else f"in these {runs} runs"
+
+
 def _of_the_machine(cells: Sequence[MeasuredCell]) -> list[str]:
     """Effects of the machine on the figures of some cells."""
     caveats = []
@@ -219,7 +224,7 @@ def _of_a_bad_repeat(cells: Sequence[MeasuredCell], group: Group) -> list[str]:
     for cell in cells:
         place = bad.get(cell.anchor)
         if place is not None:
-            logs = list(cell.log_levels.values())
+            logs = cell.log_levels.tolist()
             share = math.exp(logs[place] - float(np.median(logs[:place] + logs[place + 1 :]))) - 1
             change = f"{percent(abs(share))} {'longer' if share > 0 else 'less time'}"
             number_ = cell.measured[place].number

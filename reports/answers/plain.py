@@ -126,7 +126,7 @@ def _ranked(entry: Ranked) -> tuple[str, ...]:
     ends = "" if step is None or step.low is None or step.high is None else f"{_ms(step.low)}–{_ms(step.high)}"
     ends = "too few to tell" if step is not None and says_nothing(step) else ends
     rate = cell.items_per_second.value if cell.items_per_second else None
-    notes = "; ".join(filter(None, [standing.note(entry), *_beside(cell)]))
+    notes = "; ".join(filter(None, [standing.note(entry), cell.lost, str(cell.stalls or ""), *_beside(cell)]))
     return cell.label, _ms(step.value if step else None), ends, number(rate), number(entry.ratio.value), notes
 
 
@@ -148,8 +148,7 @@ def _beside(cell: MeasuredCell) -> list[str]:
 
 def _why_not(cell: MeasuredCell) -> str:
     """Why a cell is not ranked, in few words. The report has all of them."""
-    words = cell.unranked
-    return words if len(words) <= 70 else f"{words[:69].rstrip()}…"
+    return standing.few_words(cell.unranked)
 
 
 def _under(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
@@ -185,14 +184,15 @@ def _confidence(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
         return
     if of.slower:
         repeats = findings.repeats_of(entry.cell for entry in (of.first, *of.slower))
-        yield f"confirmed in this run: {repeats}; a chance of at most 5 % that a difference is only noise"
+        where = findings.in_runs(entry.cell for entry in (of.first, *of.slower))
+        among = f", of the {of.ranked} that are ranked" if of.rivals else ""
+        yield f"confirmed {where}{among}: {repeats}; a chance of at most 5 % that a difference is only noise"
     if of.open:
         who, repeats = (
             standing.some(entry.cell for entry in of.level),
             findings.repeats_of(entry.cell for entry in of.level),
         )
         yield f"open: which of {who} is faster, after {repeats}. {_to_tell(finding, of)}"
-        yield "A ratio has the scatter of all cells of the run, and the interval of a step time has only its own cell's."
     if once := findings.measured_once(ranked):
         yield f"measured once: {plural(len(once), 'cell')}. {_go_on(ranked, left)}"
 

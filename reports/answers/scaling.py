@@ -176,7 +176,7 @@ def _point(
     count: int, cells: tuple[MeasuredCell, ...], single: tuple[MeasuredCell, ...], workload: MeasuredWorkload
 ) -> Point:
     windows, alone = _windows(cells), _windows(single)
-    step = step_of([repeat for cell in cells for repeat in cell.repeats])
+    step = step_of([repeat for cell in cells for repeat in cell.measured])
     ratio = statistics.ratio_estimate(alone, windows)
     items, items_alone = cells[0].items_per_step, single[0].items_per_step
     if step is None or ratio is None or not items or not items_alone:
@@ -195,7 +195,7 @@ def _point(
 
 
 def _windows(cells: Iterable[MeasuredCell]) -> list[Timings]:
-    return [repeat.steady for cell in cells for repeat in cell.repeats]
+    return [repeat.steady for cell in cells for repeat in cell.measured]
 
 
 def _learned(cells: tuple[MeasuredCell, ...]) -> tuple[float | None, float | None]:

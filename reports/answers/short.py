@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from reports.answers.across import Across
 from reports.answers.contrast import Contrast
-from reports.answers.findings import Finding, repeats_of
+from reports.answers.findings import Finding, in_runs, repeats_of
 from reports.answers.health import Health
 from reports.answers.standing import (
     Standing,
@@ -28,7 +28,7 @@ from reports.answers.standing import (
     is_won_among,
     turns,
 )
-from reports.data.model import Group, MeasuredCell
+from reports.data.model import Group, MeasuredCell, Ranked
 from reports.wording import device_name, duration, ended, framework_name, listing, number, percent, plural
 from runner.results.cells import MISSING
 
@@ -122,6 +122,10 @@ def _turning(compared: Sequence[tuple[Group, Standing]]) -> Answer:
         detail = "; ".join([*map(in_words, found[:2]), *([f"{len(found) - 2} more pairs"] if len(found) > 2 else [])])
         names = [framework_name(name) for name in (found[0].first, found[0].second)]
         return Answer(question, _few("", names, "change places", "and"), "confirmed", detail, link)
+    places = [group.key.workload for group, of in compared if of.open or of.rivals or not of.repeated]
+    if places:
+        words = f"Perhaps at {places[0]}" if len(places) == 1 else f"Perhaps, at {len(places)} of {len(compared)}"
+        return Answer(question, words, "open", f"the order is open at {listing(places[:MOST_GROUPS])}", link)
     detail = f"no two frameworks change places beyond doubt at {listing(group.key.workload for group in groups[:MOST_GROUPS])}"
     return Answer(question, f"Nowhere seen, at {plural(len(groups), 'workload')}", "open", detail, link)
 
@@ -161,7 +165,7 @@ def _framework(shown: Sequence[Finding], where: str, measured: Sequence[Measured
     if not compared:
         detail = f"{where}; no two frameworks at one workload"
         return Answer(question, "No two frameworks are comparable", "not compared", detail, link)
-    words, confidence = _leader([of for _, of in compared])
+    words, confidence = _leader(compared)
     return Answer(
         question, words, confidence, "; ".join(filter(None, [where, *_each(compared), *_hungry(compared)])), link
     )
@@ -172,50 +176,73 @@ def _computed(shown: Sequence[Finding]) -> list[MeasuredCell]:
     return [cell for finding in shown for cell in finding.group.cells if cell.status == "ok"]
 
 
-def _leader(compared: Sequence[Standing]) -> tuple[str, Confidence]:
-    """(words, how sure): the framework that leads these groups, those that may, or that none does everywhere.
+def _leader(compared: Sequence[tuple[Group, Standing]]) -> tuple[str, Confidence]:
+    """(words, how sure): the framework that is fastest at these groups, or those that may be, by workload.
 
-    A statement on several groups is tested on all of them together. A group in which every cell was measured once is no evidence.
+    A statement on several groups is tested on all of them together, and is as sure as its weakest part. A group in which every cell was
+    measured once is no evidence.
     """
-    asked = [of for of in compared if of.repeated]
+    asked = [(group, of) for group, of in compared if of.repeated]
+    standings = [of for _, of in asked]
     if not asked:
-        return _looks(compared), "one run"
-    count = len(compared)
-    wins = Counter(of.first.cell.framework for of, won in zip(asked, is_won_among(asked), strict=True) if won)
+        return _looks([of for _, of in compared]), "one run"
+    unranked = [rival for of in standings for rival in of.rivals]
+    if faster := dict.fromkeys(rival.cell.framework for rival in unranked if rival.faster):
+        names = [framework_name(name) for name in faster]
+        return _few("", names, f"look{'s' * (len(names) == 1)} fastest, but not ranked", "and"), "open"
+    words, confidence = _leader_of_ranked(compared)
+    return (_short(words, " of the ranked"), "open") if unranked and confidence == "confirmed" else (words, confidence)
+
+
+def _leader_of_ranked(compared: Sequence[tuple[Group, Standing]]) -> tuple[str, Confidence]:
+    """The same of the cells that are ranked."""
+    standings, count = [of for _, of in compared], len(compared)
+    won = is_won_among(standings)
+    wins = Counter(of.first.cell.framework for of, is_won in zip(standings, won, strict=True) if is_won)
     # A framework is out where it is slower in one group, beyond doubt even where that is asked of all groups.
-    out = {name for of in asked for name in of.surely_out(len(asked))}
-    measured = [dict.fromkeys(entry.cell.framework for entry in (*of.level, *of.slower)) for of in asked]
-    top = [name for name in measured[0] if name not in out and all(name in names for names in measured)]
-    names = [framework_name(name) for name in top]
-    confidence: Confidence = "confirmed" if out else "open"
+    outs = [of.surely_out(count) if of.repeated else {} for of in standings]
+    out = {name for each in outs for name in each}
     most = max(wins, key=wins.__getitem__, default="")
-    if 2 * wins[most] > count and most in top:
-        rivals = any(of.rivals_once_beside for of in asked)
+    if 2 * wins[most] > count and most not in out:
+        rivals = any(of.rivals_once_beside for of in standings)
         more = " of those repeated" if rivals else f", {wins[most]} of {count}" if count > 1 else ""
         return _short(f"{framework_name(most)} is fastest", more), "confirmed"
-    if not top:
-        return _none_leads(asked, confidence)
-    if len(top) == 1 and (won := wins[top[0]]):
-        return _short(f"{names[0]} leads", f", fastest at {won} of {count}"), "confirmed"
-    if len(top) == 1:
-        of_those = " of those repeated" if any(of.rivals_once_beside for of in asked) else ""
-        return _short(names[0], f" alone{of_those} may lead everywhere"), confidence
-    if confidence == "open" and any(of.open for of in asked):
-        return _few("Open between", names, "", "and"), confidence
-    if any(of.open for of in asked):
-        return _few("", names, "leads", "or"), confidence
-    return _few("", names, "are equally fast", "and"), "confirmed" if out else "same"
+    if count > 1:
+        return _by_workload(compared, won, outs)
+    of = standings[0]
+    names = [framework_name(name) for name in dict.fromkeys(entry.cell.framework for entry in of.level)]
+    if not of.open:
+        return _few("", names, "are equally fast", "and"), "confirmed" if out else "same"
+    if out:
+        return _few("", names, "leads", "or"), "confirmed"
+    return _few("Open between", names, "", "and"), "open"
 
 
-def _none_leads(asked: Sequence[Standing], confidence: Confidence) -> tuple[str, Confidence]:
-    """The answer if no framework with repeats is among the leaders of every group: one that was measured once somewhere may be."""
-    may = [of.frameworks for of in asked]
-    left = [framework_name(name) for name in may[0] if all(name in names for names in may)]
-    return (
-        ("No framework leads everywhere", confidence)
-        if not left
-        else (_few("", left, "may lead everywhere", "or"), "open")
-    )
+def _by_workload(
+    compared: Sequence[tuple[Group, Standing]], won: Sequence[bool], outs: Sequence[Mapping[str, Ranked]]
+) -> tuple[str, Confidence]:
+    """The frameworks that may be the fastest of each workload, or over all of them together."""
+    may: list[list[str]] = []
+    for (_, of), is_won, out in zip(compared, won, outs, strict=True):
+        level = dict.fromkeys(entry.cell.framework for entry in (*of.level, *of.slower, *of.rivals_once))
+        may.append([of.first.cell.framework] if is_won else [name for name in level if name not in out])
+    told = [is_won or bool(out) for is_won, out in zip(won, outs, strict=True)]
+    parts = [
+        f"{group.key.workload}: {alternatives([framework_name(name) for name in names]) if sure else 'open'}"
+        for (group, _), names, sure in zip(compared, may, told, strict=True)
+    ]
+    words = "; ".join(parts)
+    if any(told) and len(words.split()) <= MOST_WORDS:
+        return words, "confirmed" if all(told) else "open"
+    names = [framework_name(name) for name in dict.fromkeys(name for each in may for name in each)]
+    # Some framework is out at every workload, so the fastest of each is one of the others.
+    if all(told) and set(outs[0]).intersection(*outs[1:]):
+        return _few("", names, "by workload", "or"), "confirmed"
+    if all(told):
+        return "No framework leads everywhere", "open"
+    if not any(of.open or not of.repeated for _, of in compared):
+        return _few("", names, "are equally fast", "and"), "same"
+    return _few("Open between", names, "", "and"), "open"
 
 
 def _looks(compared: Sequence[Standing]) -> str:
@@ -242,12 +269,23 @@ def _each(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
     """The leaders of each workload, of as many as a card has room for."""
     for group, of in compared[:MOST_GROUPS]:
         yield f"{group.key.workload}: {in_short(of, len(compared))}"
+    yield from (f"{group.key.workload}: {rival}" for group, of in compared for rival in of.rivals[:1])
+    lost = [
+        f"{entry.cell.label}: {entry.cell.lost}" for group, _ in compared for entry in group.ranked if entry.cell.lost
+    ]
+    yield from dict.fromkeys(lost[:2])
     rivals = (entry for _, of in compared if of.repeated for entry in of.rivals_once)
+    yield from (
+        f"{group.key.workload}: {framework_name(entry.cell.framework)} looks faster, measured once"
+        for group, of in compared
+        for entry in of.faster_once[:1]
+    )
     once = dict.fromkeys(framework_name(entry.cell.framework) for entry in rivals)
     if once and any(of.repeated for _, of in compared):
         yield f"perhaps as fast, measured once: {listing(once)}"
     if any(of.repeated for _, of in compared):
-        yield f"in this run: {repeats_of(entry.cell for _, of in compared for entry in (*of.level, *of.slower))}"
+        cells = [entry.cell for _, of in compared for entry in (*of.level, *of.slower)]
+        yield f"{in_runs(cells)}: {repeats_of(cells)}"
 
 
 def _hungry(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from reports.data.model import Group, MeasuredCell, Ranked
-from reports.wording import between_ratios, bound, framework_name, listing, number, plural, too_wide
+from reports.wording import between_ratios, bound, duration, framework_name, listing, number, plural, too_wide
 from runner.results import statistics
+from runner.results.cells import MISSING
 from runner.results.rank.ranking import MARGIN, Pair
 
 # The most cells that a sentence names. Of more, it names the first, and the number of the others.
@@ -21,6 +22,24 @@ _MOST_NAMED = 4
 MOST_WORKLOADS = 2  # named in a card
 
 _INTERVAL = "95\u00a0% interval "
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A cell that is measured and not ranked, and may be as fast as the first."""
+
+    cell: MeasuredCell
+    times: float  # how many times as fast as the first it looks
+    faster: bool  # all of its windows, or all of its interval, lie below the first's
+
+    def __str__(self) -> str:
+        looks = f"looks {number(self.times)} times as fast" if self.faster else "may be as fast"
+        return f"{self.cell.label} {looks} (not ranked: {few_words(self.cell.unranked)})"
+
+
+def few_words(why: str) -> str:
+    """Why a cell is not ranked, as far as a sentence has room."""
+    return why if len(why) <= 70 else f"{why[:69].rstrip()}…"
 
 
 @dataclass(frozen=True)
@@ -35,7 +54,8 @@ class Standing:
     open: tuple[Ranked, ...]  # not known to be slower, nor as fast
     slower: tuple[Ranked, ...]  # beyond doubt
     once: tuple[Ranked, ...]  # a side was measured once
-    noisy: tuple[MeasuredCell, ...] = ()  # too noisy to be ranked, and perhaps as fast as the first
+    rivals: tuple[Rival, ...] = ()  # not ranked, and perhaps as fast as the first, or faster
+    unrun: tuple[MeasuredCell, ...] = ()  # planned, and not measured yet
     starved: tuple[MeasuredCell, ...] = ()  # got so few of their CPUs that the order is open
 
     @property
@@ -50,8 +70,13 @@ class Standing:
 
     @property
     def rivals_once(self) -> tuple[Ranked, ...]:
-        """The cells with one repeat that may be as fast as the first, or faster."""
+        """The cells with one repeat that may be as fast as the first, or faster, as far as one repeat shows."""
         return tuple(entry for entry in self.once if entry.at_least is None)
+
+    @property
+    def faster_once(self) -> tuple[Ranked, ...]:
+        """Those of them that one repeat shows to be faster than the first, which has more."""
+        return tuple(entry for entry in self.once if self.repeated and entry.looks_faster)
 
     @property
     def rivals_once_beside(self) -> bool:
@@ -67,8 +92,13 @@ class Standing:
     @property
     def frameworks(self) -> tuple[str, ...]:
         """The frameworks that may be the fastest, those with one repeat included; the first's own comes first."""
-        cells = (*(entry.cell for entry in (*self.level, *self.rivals_once)), *self.noisy)
+        cells = (*(entry.cell for entry in (*self.level, *self.rivals_once)), *(rival.cell for rival in self.rivals))
         return tuple(dict.fromkeys(cell.framework for cell in cells))
+
+    @property
+    def ranked(self) -> int:
+        """How many cells the order is of."""
+        return len(self.level) + len(self.slower) + len(self.once)
 
     @property
     def is_won(self) -> bool:
@@ -113,13 +143,10 @@ def standing(group: Group) -> Standing:
         verdict: tuple(entry for entry in behind if not entry.once and entry.verdict == verdict)
         for verdict in ("same", "open", "slower")
     }
-    noisy = tuple(
-        cell for cell in group.others if cell.status == "ok" and cell.too_noisy and _overlap(cell, group.first.cell)
-    )
     # A cell that was measured once decides nothing, whatever CPUs it got.
     judged = {group.first.cell.anchor, *(entry.cell.anchor for entry in of["open"])}
     starved = tuple(cell for cell in group.unsettled if cell.anchor in judged) if of["open"] else ()
-    return Standing(group.first, of["same"], of["open"], of["slower"], once, noisy, starved)
+    return Standing(group.first, of["same"], of["open"], of["slower"], once, *contradicting(group), starved)
 
 
 def _of_fastest_modes(group: Group) -> tuple[Ranked, ...]:
@@ -137,10 +164,20 @@ def _of_fastest_modes(group: Group) -> tuple[Ranked, ...]:
     return tuple(entry for entry in group.behind if entry.cell.anchor in left)
 
 
-def _overlap(cell: MeasuredCell, first: MeasuredCell) -> bool:
-    """False if the cell's interval lies above that of the first. Without an interval it may lie anywhere."""
-    low, high = cell.step.low if cell.step else None, first.step.high if first.step else None
-    return low is None or high is None or low <= high
+def contradicting(group: Group) -> tuple[tuple[Rival, ...], tuple[MeasuredCell, ...]]:
+    """The cells that no order holds and that could contradict one: those that are not ranked and may be as fast as the first, and those
+    that have not been run. Of all planned cells of the group, each that is neither is ranked, or is slower, or has no figure."""
+    first = group.first.cell.step
+    rivals = []
+    for cell in group.others:
+        if cell.step is None or first is None or cell.status == MISSING:
+            continue
+        # Without an interval the fastest of its windows bounds it.
+        low = cell.step.low or min(float(repeat.steady.step_seconds.min()) for repeat in cell.measured)
+        if low <= (first.high or first.value):
+            high = cell.step.high or max(float(repeat.steady.step_seconds.max()) for repeat in cell.measured)
+            rivals.append(Rival(cell, first.value / cell.step.value, high < (first.low or first.value)))
+    return tuple(rivals), tuple(cell for cell in group.others if cell.status == MISSING)
 
 
 def is_won_among(standings: Sequence[Standing]) -> list[bool]:
@@ -162,7 +199,18 @@ def some(cells: Iterable[MeasuredCell], last: str = "and") -> str:
 
 
 def headline(of: Standing) -> str:
-    """The leaders, in few words. No order that is open is claimed."""
+    """The leaders, in few words, and who is not ranked and may be as fast. No order that is open is claimed."""
+    others = [*map(str, of.rivals), *(_faster_once(entry) for entry in of.faster_once)]
+    more = [f"{len(others) - 2} more may be as fast"] if len(others) > 2 else []
+    return "; ".join((_order(of), *others[:2], *more))
+
+
+def _faster_once(entry: Ranked) -> str:
+    return f"{entry.cell.label} looks {number(1 / entry.ratio.value)} times as fast (one repeat)"
+
+
+def _order(of: Standing) -> str:
+    """The order of the ranked cells. It says of how many it is where another cell could contradict it."""
     level = [entry.cell for entry in of.level]
     if of.starved:
         its = "its" if len(of.starved) == 1 else "their"
@@ -171,24 +219,38 @@ def headline(of: Standing) -> str:
         return _seen_once(of)
     if len(level) == 1 and not of.slower:
         return f"{level[0].label} is the only one measured more than once"
+    among = _among(of)
     if len(level) == 1:
-        among = f" of the {len(of.slower) + 1} with repeats" if of.rivals_once else ""
         return f"{level[0].label} is fastest{among}"
     if not of.open:
-        return f"{some(level)} are equally fast within {_margin()}"
+        return f"{some(level)} are equally fast within {_margin()}{among}"
     # The slower cells are known, also where the first place is open.
     out = f"; {_out(of)}" if of.slower else ""
-    among = " of those with repeats" if of.once else ""
-    return f"{some(level, 'or')} leads{out}" if out else f"Open between {some(level)}{among}: {_at_most(of)}"
+    return f"{some(level, 'or')} leads{among}{out}" if out else f"Open between {some(level)}{among}: {_at_most(of)}"
+
+
+def _among(of: Standing) -> str:
+    """Of how many cells an order is, where it is not of all that may contradict it; else empty."""
+    repeated = len(of.level) + len(of.slower)
+    if of.rivals_once:
+        return f" of the {repeated} with repeats"
+    if of.rivals:
+        return f" of the {of.ranked} that are ranked"
+    return f" of the {of.ranked} that were measured" if of.unrun else ""
 
 
 def _seen_once(of: Standing) -> str:
-    near = [*(entry.cell for entry in of.rivals_once), *of.noisy]
-    if near:
-        return f"{some([of.first.cell, *near], 'or')} looks fastest (one run each)"
+    if near := [entry.cell for entry in of.rivals_once]:
+        return f"{some([of.first.cell, *near], 'or')} looks fastest{_among_once(of)} (one run each)"
     if of.first.cell.shifts:
         return f"{of.first.cell.label} may be fastest: it is unsteady and was measured once"
-    return f"{of.first.cell.label} looks fastest (one run)"
+    return f"{of.first.cell.label} looks fastest{_among_once(of)} (one run)"
+
+
+def _among_once(of: Standing) -> str:
+    if of.rivals:
+        return f" of the {of.ranked} that are ranked"
+    return f" of the {of.ranked} that were measured" if of.unrun else ""
 
 
 def _margin() -> str:
@@ -209,15 +271,34 @@ def _at_most(of: Standing) -> str:
 
 def detail(of: Standing) -> str:
     """A sentence on each cell beside the first, the surest first."""
-    noisy = f"Too noisy to be ranked, and perhaps as fast: {some(of.noisy)}." if of.noisy else ""
-    parts = [_slower(of.slower), _level(of), _of_one_repeat(of), noisy]
+    parts = [_slower(of.slower), _level(of), _of_one_repeat(of), *(f"{rival}." for rival in of.rivals[:3]), _robust(of)]
+    parts += [f"Not yet run: {some(of.unrun)}."] if of.unrun else []
     return " ".join(filter(None, parts))
+
+
+def _robust(of: Standing) -> str:
+    """What else a person pays or risks: stalls and failed repeats of the ranked cells."""
+    cells = [entry.cell for entry in (*of.level, *of.slower, *of.once)]
+    lost = [f"{cell.label}: {cell.lost}" for cell in cells if cell.lost]
+    stalls = [f"{cell.label}: {cell.stalls}{_turned_by(cell, of.first.cell)}" for cell in cells if cell.stalls]
+    return " ".join(f"{part}." for part in (*lost[:3], *stalls[:3]))
+
+
+def _turned_by(cell: MeasuredCell, first: MeasuredCell) -> str:
+    """What the typical step says of the order of a cell that stalls, where that is the opposite."""
+    own, other = cell.typical_step, first.typical_step
+    if cell.step is None or first.step is None or own is None or other is None or cell is first:
+        return ""
+    if (cell.step.value < first.step.value) == (own < other):
+        return ""
+    order = "shorter" if own < other else "longer"
+    return f", though its typical step is {order} than that of {first.label} ({duration(own)}, {duration(other)})"
 
 
 def _slower(entries: Sequence[Ranked]) -> str:
     parts = [
-        f"{entry.cell.label} takes {number(entry.ratio.value)} times as long "
-        f"({'' if at else _INTERVAL}{between_ratios(entry.ratio)})"
+        f"{entry.cell.label} takes {number(entry.told.value)} times as long{f' as {entry.beside.label}' if entry.beside else ''} "
+        f"({'' if at else _INTERVAL}{between_ratios(entry.told)})"
         for at, entry in enumerate(entries[:3])
     ]
     parts += [f"{len(entries) - 3} more take longer"] if len(entries) > 3 else []
@@ -255,10 +336,16 @@ def _of_one_repeat(of: Standing) -> str:
     near = [entry.cell for entry in of.rivals_once if not entry.looks_faster]
     parts += [f"{some(faster)} look{'s' * (len(faster) == 1)} faster"] if faster else []
     parts += [f"{some(near)} may be as fast"] if near else []
-    parts += [f"{entry.cell.label} takes more than {bound(entry.at_least)} times as long" for entry in of.out_once[:3]]
+    parts += [_longer_once(entry) for entry in of.out_once[:3]]
     if more := len(of.out_once[3:]):
         parts.append(f"{plural(more, 'more cell')} also take{'s' * (more == 1)} longer")
     return f"Measured once: {'; '.join(parts)}." if parts else ""
+
+
+def _longer_once(entry: Ranked) -> str:
+    if entry.assumed:
+        return f"{entry.cell.label} looks {number(entry.ratio.value)} times as long"
+    return f"{entry.cell.label} takes more than {bound(entry.at_least)} times as long"
 
 
 def in_short(of: Standing, questions: int) -> str:
@@ -273,7 +360,7 @@ def in_short(of: Standing, questions: int) -> str:
     if nearest is None:
         return said
     framework, entry = nearest
-    return f"{said}, then {framework_name(framework)} {number(entry.ratio.value)} × ({between_ratios(entry.ratio)})"
+    return f"{said}, then {framework_name(framework)} {number(entry.told.value)} × ({between_ratios(entry.told)})"
 
 
 def alternatives(names: Sequence[str]) -> str:
@@ -286,9 +373,11 @@ def note(entry: Ranked) -> str:
     if entry.is_first:
         return ""
     if entry.once:
+        if entry.at_least and entry.assumed:
+            return "one run: looks slower"
         near = "looks faster" if entry.looks_faster else "may be as fast"
         return f"one run: more than {bound(entry.at_least)}" if entry.at_least else f"one run: {near}"
-    return entry.verdict or ""
+    return f"slower than {entry.beside.label}" if entry.beside and entry.apart else entry.verdict or ""
 
 
 # -- Over several groups: by how much one framework leads the next, and where two of them change places ---------------------------------
@@ -308,7 +397,7 @@ def by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Lead:
     told: dict[str, list[tuple[str, float, str]]] = {}
     for group, of in compared:
         for framework, entry in of.surely_out(len(compared)).items():
-            told.setdefault(framework, []).append((group.key.workload, entry.ratio.value, between_ratios(entry.ratio)))
+            told.setdefault(framework, []).append((group.key.workload, entry.told.value, between_ratios(entry.told)))
     if not told:
         return _at_most_among([of for _, of in compared]) or _of_single_repeats(compared)
     # The nearest of them says by how much one leads at least; the farthest what a choice may cost.
@@ -334,14 +423,14 @@ def _of_single_repeats(compared: Sequence[tuple[Group, Standing]]) -> Lead:
     behind: list[tuple[float, str, str]] = []
     for group, of in compared:
         # The first cell of a framework is its fastest.
-        least = {entry.cell.framework: entry.at_least or 1.0 for entry in reversed(of.out_once)}
-        out = [name for name in least if name not in of.frameworks]
-        behind += [(least[name], framework_name(name), group.key.workload) for name in out]
+        found = {entry.cell.framework: entry.ratio.value for entry in reversed(of.out_once)}
+        out = [name for name in found if name not in of.frameworks]
+        behind += [(found[name], framework_name(name), group.key.workload) for name in out]
     if not behind:
-        return Lead("Open: measured once", "no repeat rules a framework out", told=False)
+        return Lead("Too close to tell, after one repeat", "no repeat rules a framework out", told=False)
     farthest = sorted(behind, reverse=True)[:2]
-    shown = [f"{name} takes more than {bound(least)} times as long at {where}" for least, name, where in farthest]
-    return Lead(f"More than {bound(farthest[0][0])} times, by one repeat", listing(shown), told=False)
+    shown = [f"{name} looks {number(ratio)} times as long at {where}" for ratio, name, where in farthest]
+    return Lead(f"{farthest[0][1]} looks {number(farthest[0][0])} times as long", listing(shown), told=False)
 
 
 def _at_most_among(compared: Sequence[Standing]) -> Lead | None:

@@ -73,12 +73,11 @@ def _contender(cell: MeasuredCell) -> Contender:
     if cell.step is None:
         raise ValueError("a ranked cell has a step time")
     of_sessions: dict[Hashable, list[float]] = {}
-    for place, log in cell.log_levels.items():
-        repeat = cell.repeats[place]
+    for repeat, log in zip(cell.measured, cell.log_levels.tolist(), strict=True):
         of_sessions.setdefault((repeat.row.get("run_id"), repeat.reused), []).append(log)
     logs = [log for of_one in of_sessions.values() for log in of_one]
     means = {session: sum(of_one) / len(of_one) for session, of_one in of_sessions.items()}
-    return Contender(math.log(cell.step.value), logs, cell.step.inside or 0.0, frozenset(means), means)
+    return Contender(math.log(cell.step.value), logs, cell.step.inside or 0.0, frozenset(means), means, cell.scatter)
 
 
 def _ranked(name: Hashable, fit: Mapping[Hashable, MeasuredCell], field: Field) -> Ranked:
@@ -87,7 +86,15 @@ def _ranked(name: Hashable, fit: Mapping[Hashable, MeasuredCell], field: Field) 
     if cell is first:
         return Ranked(cell, Estimate(1.0, 1.0, 1.0, 0, len(cell.measured), "itself"))
     pair = pair_of(field, first, cell)
-    return Ranked(cell, pair.ratio, pair.p, pair.verdict, pair.once, left_open([first], [cell], pair.ratio.value))
+    open_by = left_open([first], [cell], pair.ratio.value)
+    ranked = Ranked(cell, pair.ratio, pair.p, pair.verdict, pair.once, open_by, assumed=pair.assumed)
+    if name not in field.out or pair.verdict == "slower":
+        return ranked
+    # Beside the first it is open, and another cell shows that it is slower.
+    faster = fit[field.out[name]]
+    told = pair_of(field, faster, cell)
+    open_by = left_open([faster], [cell], told.ratio.value)
+    return replace(ranked, p=told.p, figures="slower", open_by=open_by, beside=faster, told_by=told.ratio)
 
 
 def pair_of(field: Field, before: MeasuredCell, after: MeasuredCell, margin: float = MARGIN) -> Pair:
@@ -109,7 +116,7 @@ def left_open(before: Sequence[MeasuredCell], after: Sequence[MeasuredCell], rat
 
 def sessions_of(cells: Iterable[MeasuredCell]) -> set[tuple[object, bool]]:
     """The sessions that measured the cells: the runs, each with whether it was before the run was resumed."""
-    return {(cell.run_id, repeat.reused) for cell in cells for repeat in cell.repeats if repeat.timed}
+    return {(cell.run_id, repeat.reused) for cell in cells for repeat in cell.measured}
 
 
 def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> MeasuredWorkload:

@@ -138,11 +138,11 @@ class MeasuredCell(StoredCell):
     @property
     def unsound(self) -> str:
         """Why the cell has no figure: it did not end well, or did not compute the right thing as far as its own proof sees; or empty."""
-        if self.status != "ok":
-            return self.reason or self.status
+        if not self.ended_well:
+            return (self.reason or self.status) if self.status != "ok" else "no steady window"
         if self.parity_passed is not True:
             return "parity failed" if self.parity_passed is False else "parity was not checked"
-        return "no steady window" if self.step is None else ""
+        return ""
 
     @property
     def unfit(self) -> str:
@@ -210,6 +210,15 @@ class Ranked:
     figures: Verdict | None = None  # as the figures have it; None of the first itself
     once: bool = False
     open_by: str = ""
+    assumed: bool = False  # of one repeat: nothing that was measured shows how far repeats differ
+    # The cell that it is slower than beyond doubt, and their ratio, where that is not the first.
+    beside: MeasuredCell | None = None
+    told_by: Estimate | None = None
+
+    @property
+    def told(self) -> Estimate:
+        """The ratio that its verdict rests on."""
+        return self.told_by or self.ratio
 
     @property
     def verdict(self) -> Verdict | None:
@@ -221,12 +230,12 @@ class Ranked:
 
     @property
     def apart(self) -> bool:
-        """True if the cell is slower than the first beyond doubt."""
+        """True if the cell is slower than the first, or than `beside`, beyond doubt."""
         return self.verdict == "slower"
 
     @property
     def at_least(self) -> float | None:
-        """Of one repeat: how many times as long it takes at least, if it takes longer; else None."""
+        """Of one repeat: how many times as long it takes at least, if it looks longer; else None. `assumed`: only as far as is assumed."""
         low = self.ratio.low
         return low if self.once and not self.open_by and low is not None and low > 1 else None
 

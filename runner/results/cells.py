@@ -161,8 +161,23 @@ class StoredCell:
 
     @cached_property
     def measured(self) -> list[StoredRepeat]:
-        """The repeats that have a steady window."""
-        return [repeat for repeat in self.repeats if len(repeat.steady_step_seconds)]
+        """The repeats that its step time is of: those that ended well and have a steady window. If none ended well, those with a window.
+
+        That another repeat failed is a fact about how robust the cell is, and none about its speed.
+        """
+        timed = [repeat for repeat in self.repeats if repeat.timed]
+        return [repeat for repeat in timed if repeat.status == "ok"] or timed
+
+    @property
+    def ended_well(self) -> bool:
+        """True if it has a step time of a repeat that ended well, though others may have failed."""
+        return any(repeat.status == "ok" for repeat in self.measured)
+
+    @property
+    def lost(self) -> str:
+        """How many of its repeats failed, where it is judged by the others: `1 of 3 failed`; else empty."""
+        failed = sum(repeat.status != "ok" for repeat in self.repeats)
+        return f"{failed} of {self.planned} failed" if failed and self.ended_well else ""
 
     @property
     def items_per_second(self) -> Estimate | None:
@@ -174,25 +189,32 @@ class StoredCell:
         return Estimate(items / step.value, low, high, step.windows, step.repeats, step.method, step.note)
 
     @cached_property
-    def log_levels(self) -> Mapping[int, float]:
-        """The place of each repeat that has a level, with the logarithm of that level as it counts for the cell."""
-        return log_levels(self.repeats)
+    def log_levels(self) -> Array:
+        """The logarithm of the level of each of the measured repeats, as it counts for the cell."""
+        return statistics.log_levels([repeat.steady for repeat in self.measured])
 
     @cached_property
     def typical_step(self) -> float | None:
         """Seconds a step in the median window: the geometric mean over the repeats. Less than `step` where the cell stalls."""
-        steady = [repeat.steady for repeat in self.repeats if repeat.timed]
+        steady = [repeat.steady for repeat in self.measured]
         return math.exp(float(np.mean(statistics.log_typical(steady)))) if steady else None
+
+    @cached_property
+    def scatter(self) -> float:
+        """The standard deviation of the logarithms of its windows about the typical one, without its stalls."""
+        steady = [repeat.steady for repeat in self.measured]
+        logs = [np.abs(np.log(one.step_seconds / one.typical)) for one in steady]
+        return 1.4826 * statistics.median(np.concatenate(logs)) if logs else 0.0
 
     @cached_property
     def stalls(self) -> Stalls | None:
         """How much longer its steps take than the typical one; None where they do not."""
-        return statistics.stalls([repeat.steady for repeat in self.repeats])
+        return statistics.stalls([repeat.steady for repeat in self.measured])
 
     @property
     def shifts(self) -> tuple[tuple[int, Shift], ...]:
         """(repeat, shift) of each repeat whose level changed midway."""
-        return tuple((repeat.number, repeat.shift) for repeat in self.repeats if repeat.shift is not None)
+        return tuple((repeat.number, repeat.shift) for repeat in self.measured if repeat.shift is not None)
 
     @property
     def levels(self) -> list[float]:
@@ -213,7 +235,7 @@ class StoredCell:
     @property
     def ranked(self) -> bool:
         """True if its figure is good enough for the order of a report, which also asks whether it is `unproved`."""
-        step = self.step if self.status == "ok" and self.parity_passed is True else None
+        step = self.step if self.ended_well and self.parity_passed is True else None
         return step is not None and step.windows >= statistics.fewest_windows() and not self.too_noisy
 
     @property
@@ -409,13 +431,6 @@ def _cell(
         out=out_of(manifest),
     )
     return replace(cell, step=step_of(cell.measured), items_per_step=_items_per_step(cell.measured))
-
-
-def log_levels(repeats: Sequence[StoredRepeat]) -> Mapping[int, float]:
-    """The place of each repeat that has a level among these of one cell, with the logarithm of that level."""
-    places = [place for place, repeat in enumerate(repeats) if repeat.timed]
-    levels = statistics.log_levels([repeats[place].steady for place in places])
-    return dict(zip(places, levels.tolist(), strict=True))
 
 
 def step_of(repeats: Sequence[StoredRepeat]) -> Estimate | None:

@@ -91,14 +91,13 @@ class OpenPairs:
 
 def _is_ranked(cell: StoredCell) -> bool:
     enough = cell.step is not None and cell.step.windows >= statistics.fewest_windows()
-    return cell.status == "ok" and cell.parity_passed is True and enough and (cell.noise or 0.0) <= MOST_NOISE
+    return cell.ended_well and cell.parity_passed is True and enough and (cell.noise or 0.0) <= MOST_NOISE
 
 
 def _in_blocks(cell: StoredCell, before: set[tuple[str, int]]) -> Sequence[InBlock]:
     """The repeats of a cell. Those before the run was resumed are of another session."""
     logs = []
-    for place, log in cell.log_levels.items():
-        repeat = cell.repeats[place]
+    for repeat, log in zip(cell.measured, cell.log_levels.tolist(), strict=True):
         session = cell.key.device_model, (cell.cell_id, repeat.number) in before
         logs.append(InBlock((session, repeat.number), log, session, repeat.began))
     return logs

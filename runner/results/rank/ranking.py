@@ -3,10 +3,10 @@
 Pure functions. The report, the comparison of two cells of one run and the schedule of a run ask here, so none of them says
 otherwise than another.
 
-Cells with two repeats or more are judged among themselves. The one of them with the shortest step time is the first. Any of them might
-have been, so all pairs count as questions (Tukey), and one that is called slower no longer counts when the others are judged (Newman
-1939, Keuls 1952). A cell with one repeat is held against the first beside them: how much another run of it would differ is taken from the
-other cells of its run. It decides nothing about the others, and nothing of it is confirmed.
+Cells with two repeats or more are judged among themselves. One is out if it is slower than any other beyond doubt. All pairs count as
+questions (Tukey), and one that is out no longer counts when the others are judged (Newman 1939, Keuls 1952). A cell with one repeat is
+held against the first beside them: how much another run of it would differ is taken from the other cells of its run. It decides nothing
+about the others, and nothing of it is confirmed.
 
 A verdict is about another run of the same cells as well. So each ratio has room for what one cell's level may move from one session to the
 next while the others stay (OWN_DEVIATION).
@@ -62,6 +62,7 @@ class Contender:
     inside: float  # standard error of `log` as its windows show it
     sessions: frozenset[Hashable]  # that measured it
     means: Mapping[Hashable, float] = field(default_factory=dict)  # of `logs` in each session
+    scatter: float = 0.0  # standard deviation of the logarithms of its windows
 
     @property
     def once(self) -> bool:
@@ -79,6 +80,8 @@ class Pair:
     p: float | None
     verdict: Verdict
     once: bool  # whether a side has one repeat
+    # Of one repeat: nothing that was measured shows how far repeats differ, so it is assumed.
+    assumed: bool = False
 
     @property
     def at_least(self) -> float | None:
@@ -104,22 +107,35 @@ class Field:
         """Those with two repeats or more, in that order."""
         return [name for name in self.order if not self.cells[name].once]
 
-    @property
+    @cached_property
     def first(self) -> Hashable:
-        """The cell that the others are held against."""
-        return (self.repeated or self.order)[0]
+        """The cell that the others are held against: of those that no other is faster than, the one beside which most are slower.
+
+        That is mostly the fastest. One whose bad repeat leaves all of its pairs open is no measure of the others.
+        """
+        if not self.repeated:
+            return self.order[0]
+        leaders = [name for name in self.repeated if name not in self.out]
+        return max(
+            leaders, key=lambda one: sum(self.between(name, one, first=one).verdict == "slower" for name in self.out)
+        )
+
+    @property
+    def out(self) -> Mapping[Hashable, Hashable]:
+        """Each cell that is slower than some other one beyond doubt, with the fastest of those that show it."""
+        return self._stages[1]
 
     @cached_property
     def places(self) -> Mapping[Hashable, Pair]:
         """Each cell but the first beside it."""
         return {name: self.between(name, self.first) for name in self.order if name != self.first}
 
-    def between(self, above: Hashable, below: Hashable, margin: float = MARGIN) -> Pair:
+    def between(self, above: Hashable, below: Hashable, margin: float = MARGIN, first: Hashable | None = None) -> Pair:
         """Any two of the cells. `margin` is the smallest difference that matters."""
-        if above == self.first:
-            return _turned(self.between(below, above, margin))
-        among = self._among.get(above, 0) if below == self.first else len(self.repeated)
-        return self._pair(above, below, among, margin)
+        if above == (self.first if first is None else first):
+            return _turned(self.between(below, above, margin, above))
+        among = self._stages[0]
+        return self._pair(above, below, max(among.get(above, 0), among.get(below, 0)), margin)
 
     def repeats_to_tell(self, above: Hashable, below: Hashable, margin: float = MARGIN) -> int | None:
         """With how many repeats of each the order of two cells would no longer be open, if all scatter as those that were measured.
@@ -145,21 +161,29 @@ class Field:
         return None
 
     @cached_property
-    def _among(self) -> Mapping[Hashable, int]:
-        """Among how many cells each one is judged: those that are not yet slower than the first.
+    def _ratios(self) -> dict[tuple[Hashable, Hashable], Estimate]:
+        """The ratios of the pairs that were asked for so far."""
+        return {}
 
-        The slowest is told first. Of those that are truly equal to the first, the one that is wrongly called slower first was judged while
-        all of them still counted.
+    @cached_property
+    def _stages(self) -> tuple[Mapping[Hashable, int], Mapping[Hashable, Hashable]]:
+        """Among how many cells each one is judged, and for each that is out the cell that is faster.
+
+        The slowest are told first, and then no longer count. Of those that are truly equal, the one that is wrongly called slower first was
+        judged while all of them still counted.
         """
-        left = [name for name in self.repeated if name != self.first]
-        among = dict.fromkeys(left, len(left) + 1)
-        while left:
-            slower = [name for name in left if self._pair(name, self.first, len(left) + 1).verdict == "slower"]
-            if not slower:
-                break
-            left = [name for name in left if name not in slower]
-            among |= dict.fromkeys(left, len(left) + 1)
-        return among
+        left = list(self.repeated)
+        among, out = dict.fromkeys(left, len(left)), dict[Hashable, Hashable]()
+        while found := {name: faster for name in left if (faster := self._faster(name, left)) is not None}:
+            out |= found
+            left = [name for name in left if name not in found]
+            among |= dict.fromkeys(left, len(left))
+        return among, out
+
+    def _faster(self, name: Hashable, left: Sequence[Hashable]) -> Hashable | None:
+        """The first of these cells that is faster than one of them beyond doubt; None where there is none."""
+        faster = left[: left.index(name)]
+        return next((other for other in faster if self._pair(name, other, len(left)).verdict == "slower"), None)
 
     def _pair(self, above: Hashable, below: Hashable, among: int, margin: float = MARGIN) -> Pair:
         once = self.cells[above].once or self.cells[below].once
@@ -172,7 +196,7 @@ class Field:
             return Pair(wide, adjusted, "slower" if ratio.value > 1 else "faster", once=False)
         if p is not None and not once and within(ratio, margin):
             return Pair(ratio, adjusted, "same", once=False)
-        return Pair(wide, adjusted, "open", once)
+        return Pair(wide, adjusted, "open", once, assumed=once and not self._usual.observed)
 
     def _questions_once(self) -> float:
         """As how many questions those on cells of one repeat count: each is asked by itself (Bonferroni). Where no cell has more, any might
@@ -188,6 +212,11 @@ class Field:
 
     def _ratio(self, above: Hashable, below: Hashable) -> Estimate:
         """The quotient of the two step times, with the 95 % interval of this pair alone."""
+        if (above, below) not in self._ratios:
+            self._ratios[above, below] = self._quotient(above, below)
+        return self._ratios[above, below]
+
+    def _quotient(self, above: Hashable, below: Hashable) -> Estimate:
         first, second = self.cells[above], self.cells[below]
         within_blocks = self.blocks.difference(above, below)
         if first.once or second.once:
@@ -247,13 +276,18 @@ class Field:
 
     @cached_property
     def _usual(self) -> Scatter:
-        return usual_scatter(self.blocks, self.device_kind)
+        windows = statistics.median(np.array([cell.scatter for cell in self.cells.values()]))
+        return usual_scatter(self.blocks, self.device_kind, windows)
 
 
-def usual_scatter(blocks: Blocks, device_kind: str) -> Scatter:
-    """How far another repeat would lie from the only one of a cell, measured at another time of the run."""
-    assumed = (of_kind(figures, device_kind) for figures in (statistics.REPEAT_DEVIATION, statistics.SESSION_DEVIATION))
-    return blocks.scatter(math.hypot(*assumed))
+def usual_scatter(blocks: Blocks, device_kind: str, windows: float) -> Scatter:
+    """How far another repeat would lie from the only one of a cell, measured at another time of the run.
+
+    Where no cell has two repeats it is assumed, and is not less than windows scatter within repeats: on a busy machine both do.
+    """
+    assumed = [of_kind(figures, device_kind) for figures in (statistics.REPEAT_DEVIATION, statistics.SESSION_DEVIATION)]
+    usual = blocks.scatter(math.hypot(*assumed))
+    return usual if usual.observed else blocks.scatter(math.hypot(max(assumed[0], windows), assumed[1]))
 
 
 def bad_repeats(cells: Mapping[Name, Sequence[InBlock]]) -> Mapping[Name, int]:
@@ -285,7 +319,7 @@ def _own(logs: Sequence[float]) -> Scatter:
 def _turned(pair: Pair) -> Pair:
     """The pair with its sides exchanged."""
     other: Mapping[Verdict, Verdict] = {"slower": "faster", "faster": "slower", "same": "same", "open": "open"}
-    return Pair(statistics.inverted(pair.ratio), pair.p, other[pair.verdict], pair.once)
+    return replace(pair, ratio=statistics.inverted(pair.ratio), verdict=other[pair.verdict])
 
 
 # -- Stored cells ------------------------------------------------------------------------------------------------------------------
@@ -298,11 +332,10 @@ def in_blocks(cells: Iterable[StoredCell]) -> Sequence[InBlock]:
     another block, and another session, than the rest: time has passed between them.
     """
     repeats = [
-        InBlock((session, repeat.number), log, session, repeat.began)
+        InBlock((session, repeat.number), float(log), session, repeat.began)
         for cell in cells
-        for place, log in cell.log_levels.items()
-        if (repeat := cell.repeats[place])
-        and (session := (repeat.row.get("run_id"), cell.key.device_model, repeat.reused))
+        for repeat, log in zip(cell.measured, cell.log_levels, strict=True)
+        if (session := (repeat.row.get("run_id"), cell.key.device_model, repeat.reused))
     ]
     return repeats if len(repeats) > 1 else ()
 
@@ -326,7 +359,7 @@ def levelled(cell: Cell, blocks: Blocks, name: Hashable) -> Cell:
         return replace(cell, step=statistics.moved(step, math.exp(level)))
     if len(cell.measured) > 1 or step.low is None or cell.own_width is not None:
         return cell
-    usual = usual_scatter(blocks, cell.key.device_kind)
+    usual = usual_scatter(blocks, cell.key.device_kind, cell.scatter)
     reach = student_quantile((1 + LEVEL) / 2, min(usual.freedom, 1e6)) * usual.deviation
     ends = [math.exp(math.hypot(reach, math.log(end / step.value))) for end in (step.low, step.high or step.value)]
     wider = replace(step, low=step.value / ends[0], high=step.value * ends[1])

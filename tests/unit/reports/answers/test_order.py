@@ -12,7 +12,6 @@ from reports.answers.left import alone
 from reports.answers.standing import Standing, Turn, by_how_much, detail, in_words, standing, turns
 from reports.data.groups import workloads
 from reports.data.model import Group, MeasuredCell, Ranked
-from reports.wording import bound
 from runner.results.statistics import Estimate
 from tests.fixtures import measured, regimes
 from tests.fixtures.regimes import Regime
@@ -92,16 +91,16 @@ def test_where_none_is_slower_beyond_doubt_the_answer_is_how_far_they_may_be_apa
     assert not lead.told
 
 
-def test_one_repeat_says_how_much_at_least_as_the_table_does() -> None:
+def test_one_repeat_says_how_much_it_looks_and_claims_no_bound() -> None:
     """The farthest is named, and nothing of it is confirmed."""
     groups = compared(cells("w", {"torch": 1.0, "mxnet": 1.5, "jax": 2.0}, 1))
     lead = by_how_much(groups)
-    least = {entry.cell.framework: entry.at_least for _, of in groups for entry in of.once}
-    assert lead.words == f"More than {bound(least['jax'])} times, by one repeat"
-    assert lead.detail.startswith(f"JAX takes more than {bound(least['jax'])} times as long at w and mxnet")
+    looks = {entry.cell.framework: number(entry.ratio.value) for _, of in groups for entry in of.once}
+    assert lead.words == f"JAX looks {looks['jax']} times as long"
+    assert lead.detail.startswith(f"JAX looks {looks['jax']} times as long at w and mxnet")
     assert not lead.told
     alike = by_how_much(compared(cells("w", {"torch": 1.0, "jax": 1.001}, 1)))
-    assert (alike.words, alike.told) == ("Open: measured once", False)
+    assert (alike.words, alike.told) == ("Too close to tell, after one repeat", False)
 
 
 def test_a_framework_is_told_only_if_it_stays_slower_where_all_workloads_are_asked_about() -> None:
