@@ -21,6 +21,8 @@ from runner.results.statistics import ALPHA
 class StandingRecord(NamedCell):
     """A cell: seconds a step, and its ratio to the first of its group, which has no verdict. A reason: why it has no ratio.
 
+    A step takes all time over all steps. The typical step is that of the median window: it does not see stalls.
+
     At tf32 and at mixed precision `parity_at_fp32` names the cell that its rank rests on; empty of others, and where there is none.
     Of a network that computes token by token also its times, and a step's floor by the memory; of others these are null.
     """
@@ -34,6 +36,7 @@ class StandingRecord(NamedCell):
     step_seconds: float | None
     step_low: float | None
     step_high: float | None
+    typical_step_seconds: float | None
     items_per_second: float | None
     first_token_seconds: float | None
     between_tokens_seconds: float | None
@@ -159,6 +162,8 @@ def _flat(level: float, row: LossTimes) -> dict[str, Any]:
 
 def _group(finding: Finding) -> GroupRecord:
     group, key = finding.group, finding.group.key
+    looks = {rival.cell.anchor: rival.looks for rival in finding.standing.rivals} if finding.standing else {}
+    others = [_cell(cell, looks=looks.get(cell.anchor, "")) for cell in group.others]
     return {
         "workload": key.workload,
         "device_model": key.device_model,
@@ -166,7 +171,7 @@ def _group(finding: Finding) -> GroupRecord:
         "preset": key.preset,
         "headline": finding.headline,
         "detail": finding.detail,
-        "cells": [*(_cell(entry.cell, entry) for entry in group.ranked), *(_cell(cell) for cell in group.others)],
+        "cells": [*(_cell(entry.cell, entry) for entry in group.ranked), *others],
         "to_loss": [
             {
                 "level": answer.level,
@@ -204,7 +209,7 @@ def _loss_time(row: LossTimes) -> LossTimeRecord:
     }
 
 
-def _cell(cell: MeasuredCell, entry: Ranked | None = None) -> StandingRecord:
+def _cell(cell: MeasuredCell, entry: Ranked | None = None, looks: str = "") -> StandingRecord:
     step, rate, ratio = cell.step, cell.items_per_second, entry.ratio if entry else None
     return {
         **export.of_cell(cell),
@@ -217,6 +222,7 @@ def _cell(cell: MeasuredCell, entry: Ranked | None = None) -> StandingRecord:
         "step_seconds": step.value if step else None,
         "step_low": step.low if step else None,
         "step_high": step.high if step else None,
+        "typical_step_seconds": cell.typical_step,
         "items_per_second": rate.value if rate else None,
         "first_token_seconds": cell.costs.get(FIRST_TOKEN),
         "between_tokens_seconds": cell.costs.get(BETWEEN),
@@ -227,6 +233,6 @@ def _cell(cell: MeasuredCell, entry: Ranked | None = None) -> StandingRecord:
         "ratio_low": ratio.low if ratio else None,
         "ratio_high": ratio.high if ratio else None,
         "verdict": entry.verdict if entry else None,
-        "note": standing.note(entry) if entry else "",
+        "note": standing.notes(entry) if entry else looks,
         "reason": cell.unranked,
     }

@@ -50,7 +50,7 @@ class Finding:
 def findings(tables: Tables) -> tuple[Finding, ...]:
     """One answer for each group of comparable cells."""
     owners = [workload for workload in tables.ranked for _ in workload.groups]
-    found = [_finding(workload, *one) for workload, one in zip(owners, _each_once(tables), strict=True)]
+    found = [_finding(workload, *one, tables.waiting) for workload, one in zip(owners, _each_once(tables), strict=True)]
     return tuple(replace(one, losses=loss_answers(one.workload, one.group, tables.to_loss)) for one in found)
 
 
@@ -129,7 +129,9 @@ def _sentences(copies: dict[str, list[MeasuredCell]]) -> tuple[str, ...]:
 # -- In sentences ------------------------------------------------------------------------------------------------------------------
 
 
-def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...]) -> Finding:
+def _finding(
+    workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...], waiting: Sequence[MeasuredCell]
+) -> Finding:
     caveats = (*of_runs, *_caveats(workload, group))
     if not group.ranked:
         many = plural(len(group.others), "cell")
@@ -138,7 +140,9 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...])
                 workload, group, "Not measured yet", f"{many}, none with a repeat that has been run.", caveats
             )
         return Finding(workload, group, _NO_ANSWER, f"{many}, none with a measurement that may be ranked.", caveats)
-    of = standing(group)
+    # A cell that has not been run has recorded no data.
+    key = replace(group.key, data_source="")
+    of = standing(group, [cell for cell in waiting if replace(cell.key, data_source="") == key])
     step = of.first.cell.step
     speed = f"{duration(step.value if step else None)} a step"
     if len(group.ranked) == 1:

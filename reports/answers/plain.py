@@ -126,7 +126,7 @@ def _ranked(entry: Ranked) -> tuple[str, ...]:
     ends = "" if step is None or step.low is None or step.high is None else f"{_ms(step.low)}–{_ms(step.high)}"
     ends = "too few to tell" if step is not None and says_nothing(step) else ends
     rate = cell.items_per_second.value if cell.items_per_second else None
-    notes = "; ".join(filter(None, [standing.note(entry), cell.lost, str(cell.stalls or ""), *_beside(cell)]))
+    notes = "; ".join(filter(None, [standing.notes(entry), *_beside(cell)]))
     return cell.label, _ms(step.value if step else None), ends, number(rate), number(entry.ratio.value), notes
 
 

@@ -13,7 +13,6 @@ from itertools import combinations
 from reports.data.model import Group, MeasuredCell, Ranked
 from reports.wording import between_ratios, bound, duration, framework_name, listing, number, plural, too_wide
 from runner.results import statistics
-from runner.results.cells import MISSING
 from runner.results.rank.ranking import MARGIN, Pair
 
 # The most cells that a sentence names. Of more, it names the first, and the number of the others.
@@ -32,9 +31,12 @@ class Rival:
     times: float  # how many times as fast as the first it looks
     faster: bool  # all of its windows, or all of its interval, lie below the first's
 
+    @property
+    def looks(self) -> str:
+        return f"looks {number(self.times)} times as fast" if self.faster else "may be as fast"
+
     def __str__(self) -> str:
-        looks = f"looks {number(self.times)} times as fast" if self.faster else "may be as fast"
-        return f"{self.cell.label} {looks} (not ranked: {few_words(self.cell.unranked)})"
+        return f"{self.cell.label} {self.looks} (not ranked: {few_words(self.cell.unranked)})"
 
 
 def few_words(why: str) -> str:
@@ -55,6 +57,7 @@ class Standing:
     slower: tuple[Ranked, ...]  # beyond doubt
     once: tuple[Ranked, ...]  # a side was measured once
     rivals: tuple[Rival, ...] = ()  # not ranked, and perhaps as fast as the first, or faster
+    behind: tuple[MeasuredCell, ...] = ()  # not ranked, and slower by all that was measured
     unrun: tuple[MeasuredCell, ...] = ()  # planned, and not measured yet
     starved: tuple[MeasuredCell, ...] = ()  # got so few of their CPUs that the order is open
 
@@ -135,8 +138,9 @@ class Standing:
         return max(values, default=1.0) if self.is_won else 1.0
 
 
-def standing(group: Group) -> Standing:
-    """The standing of a group that has a ranked cell. Of the modes of a framework it is that of the fastest."""
+def standing(group: Group, waiting: Sequence[MeasuredCell] = ()) -> Standing:
+    """The standing of a group that has a ranked cell. Of the modes of a framework it is that of the fastest. `waiting`: planned cells of
+    the group that have not been run."""
     behind = _of_fastest_modes(group)
     once = tuple(entry for entry in behind if entry.once)
     of = {
@@ -146,7 +150,9 @@ def standing(group: Group) -> Standing:
     # A cell that was measured once decides nothing, whatever CPUs it got.
     judged = {group.first.cell.anchor, *(entry.cell.anchor for entry in of["open"])}
     starved = tuple(cell for cell in group.unsettled if cell.anchor in judged) if of["open"] else ()
-    return Standing(group.first, of["same"], of["open"], of["slower"], once, *contradicting(group), starved)
+    return Standing(
+        group.first, of["same"], of["open"], of["slower"], once, *contradicting(group), tuple(waiting), starved
+    )
 
 
 def _of_fastest_modes(group: Group) -> tuple[Ranked, ...]:
@@ -165,19 +171,21 @@ def _of_fastest_modes(group: Group) -> tuple[Ranked, ...]:
 
 
 def contradicting(group: Group) -> tuple[tuple[Rival, ...], tuple[MeasuredCell, ...]]:
-    """The cells that no order holds and that could contradict one: those that are not ranked and may be as fast as the first, and those
-    that have not been run. Of all planned cells of the group, each that is neither is ranked, or is slower, or has no figure."""
+    """The cells that are measured and not ranked: those that could contradict an order, since they may be as fast as the first, and those
+    that are slower all the same."""
     first = group.first.cell.step
-    rivals = []
+    rivals, behind = [], []
     for cell in group.others:
-        if cell.step is None or first is None or cell.status == MISSING:
+        if cell.step is None or first is None:
             continue
         # Without an interval the fastest of its windows bounds it.
         low = cell.step.low or min(float(repeat.steady.step_seconds.min()) for repeat in cell.measured)
         if low <= (first.high or first.value):
             high = cell.step.high or max(float(repeat.steady.step_seconds.max()) for repeat in cell.measured)
             rivals.append(Rival(cell, first.value / cell.step.value, high < (first.low or first.value)))
-    return tuple(rivals), tuple(cell for cell in group.others if cell.status == MISSING)
+        else:
+            behind.append(cell)
+    return tuple(rivals), tuple(behind)
 
 
 def is_won_among(standings: Sequence[Standing]) -> list[bool]:
@@ -272,6 +280,7 @@ def _at_most(of: Standing) -> str:
 def detail(of: Standing) -> str:
     """A sentence on each cell beside the first, the surest first."""
     parts = [_slower(of.slower), _level(of), _of_one_repeat(of), *(f"{rival}." for rival in of.rivals[:3]), _robust(of)]
+    parts += [f"Not ranked, and slower: {some(of.behind)}."] if of.behind else []
     parts += [f"Not yet run: {some(of.unrun)}."] if of.unrun else []
     return " ".join(filter(None, parts))
 
@@ -378,6 +387,11 @@ def note(entry: Ranked) -> str:
         near = "looks faster" if entry.looks_faster else "may be as fast"
         return f"one run: more than {bound(entry.at_least)}" if entry.at_least else f"one run: {near}"
     return f"slower than {entry.beside.label}" if entry.beside and entry.apart else entry.verdict or ""
+
+
+def notes(entry: Ranked) -> str:
+    """All that stands beside the figure of one row: its place, its failed repeats and its stalls."""
+    return "; ".join(filter(None, (note(entry), entry.cell.lost, str(entry.cell.stalls or ""))))
 
 
 # -- Over several groups: by how much one framework leads the next, and where two of them change places ---------------------------------

@@ -88,7 +88,7 @@ def _table(group: Group, items: str) -> export.Table:
         Column("cell", lambda row: _numbered(group, row.cell)),
         Column("step time", lambda row: export.step(row.cell.step)),
         Column("to the fastest", lambda row: _ratio(row.ratio)),
-        Column("standing", standing.note),
+        Column("standing", standing.notes),
         Column(
             f"{items}/s", lambda row: number(row.cell.items_per_second.value if row.cell.items_per_second else None)
         ),

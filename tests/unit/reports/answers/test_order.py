@@ -12,6 +12,7 @@ from reports.answers.left import alone
 from reports.answers.standing import Standing, Turn, by_how_much, detail, in_words, standing, turns
 from reports.data.groups import workloads
 from reports.data.model import Group, MeasuredCell, Ranked
+from reports.wording import number
 from runner.results.statistics import Estimate
 from tests.fixtures import measured, regimes
 from tests.fixtures.regimes import Regime
