@@ -20,6 +20,7 @@ from runner.results.statistics import ALPHA, FARTHEST, LEVEL, SEED, Array, Estim
 from runner.results.student import student_quantile
 
 FEWEST_RUNS = 4  # two of them say how much runs differ after a level before the step and one after it were taken
+LASTING = 3  # runs: a change that lasted fewer is the scatter of runs, or shows in the next ones
 SMALLEST_ERROR = 1e-5  # of a logarithm: runs that agree exactly have a coarse clock, or were copied
 # How far a run may depend on the one before it: not at all, somewhat, or so far that the level wanders.
 CORRELATIONS = (0.0, 0.5, 0.9)
@@ -48,8 +49,8 @@ def change(levels: Array, hours: Sequence[float] = ()) -> Change:
     the likelihood ratio of runs that scatter around a change to an autoregression without one. The place was chosen, so how large the
     score becomes without a change is simulated. p is the largest of those of CORRELATIONS, since a few runs do not show
     their own. `hours`: when each run began, since any moment: a drift takes more than a day. The interval holds each size
-    without which no change would be left at that place. Where none is told, it holds each change that Student's t at any place does
-    not exclude.
+    without which no change would be left at that place. Where none is told, it holds each change of LASTING runs or more that two
+    one-sided tests, each at ALPHA, do not exclude: nobody asks whether one run of ten was another.
     """
     count = len(levels)
     values, left = (rows[0] for rows in _fits(levels[None, :]))
@@ -59,13 +60,29 @@ def change(levels: Array, hours: Sequence[float] = ()) -> Change:
     if drift and len(hours) == count and max(hours) - min(hours) < DAY:
         p = 1.0
     errors = np.sqrt(left / (count - 2) / np.sum(_shapes(count) ** 2, axis=1))
-    ends = [end for one in CORRELATIONS for end in _possible(levels, _shapes(count)[place], float(left[place]), one)]
     if p >= ALPHA:
-        reaches = student_quantile((1 + LEVEL) / 2, count - 2) * errors
-        ends += [*(values - reaches), *(values + reaches)]
+        return _unchanged(values, errors, p)
+    ends = [end for one in CORRELATIONS for end in _possible(levels, _shapes(count)[place], float(left[place]), one)]
     method = "least squares of all splits of the runs and of a line, simulated limit"
     ratio = _estimate(float(values[place]), min(ends), max(ends), float(errors[place]), count, method)
     return Change("drift" if drift else "step", 1 if drift else place + 1, ratio, p)
+
+
+def _unchanged(values: Array, errors: Array, p: float) -> Change:
+    """The largest change that lasted, where none is told, with the ends of all that did."""
+    count = len(values)
+    shortest = min(LASTING, count // 2)
+    # The place after the first run is 0, and the line is the last.
+    lasted = slice(shortest - 1, count - shortest)
+    reaches = student_quantile(1 - ALPHA, count - 2) * errors[lasted]
+    # None is told, so none is possible.
+    low, high = (
+        float(np.min(values[lasted] - reaches, initial=0.0)),
+        float(np.max(values[lasted] + reaches, initial=0.0)),
+    )
+    place = shortest - 1 + int(np.argmax(np.abs(values[lasted])))
+    method = f"all splits with {shortest} runs or more on each side, two one-sided tests"
+    return Change("step", place + 1, _estimate(float(values[place]), low, high, float(errors[place]), count, method), p)
 
 
 def difference(before: Array, after: Array) -> Estimate:

@@ -105,14 +105,14 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """0: nothing takes longer by more than the margin. 1: something does, or no longer runs. 3: some row is open,
+        """0: nothing takes longer. 1: something does by more than the margin, or perhaps by more, or no longer runs. 3: some row is open,
         or the second side has not yet run what the first measured, or a side measured it with too much noise or too few
         windows. Of two runs all cells together are a row."""
-        if any(row.slower for row in self.all_rows) or any(cell.lost for cell in self.unpaired):
+        if any(row.told_slower for row in self.all_rows) or any(cell.lost for cell in self.unpaired):
             return ExitCode.FOUND
         due = any(cell.due for cell in self.unpaired)
         unfit = any(cell.unfit for cell in self.unpaired)
-        undecided = any(row.undecided for row in self.all_rows)
+        undecided = any(row.verdict == "open" for row in self.all_rows)
         return one_code(failed=False, is_open=not self.rows or due or unfit or undecided)
 
     @property
@@ -126,14 +126,14 @@ class Comparison:
         if self.disjoint:
             return f"no cell of one is in the other{f': {self._apart}' if self._apart else ''}."
         margin = shown(self.margin)
-        decided = [row for row in self.rows if not row.undecided]
+        decided = [row for row in self.rows if row.verdict != "open"]
         real = [row for row in decided if row.real]
         parts = [
             (sum(row.slower for row in real), "slower"),
             (sum(not row.longer and row.matters is not False for row in real), "faster"),
             (sum(row.matters is False for row in real), f"changed by less than {margin}"),
             (len(decided) - len(real), f"the same within {margin}"),
-            (sum(row.longer and row.undecided for row in self.rows), f"slower, perhaps by less than {margin}"),
+            (sum(row.longer and row.matters is None for row in self.rows), f"slower, perhaps by less than {margin}"),
             (sum(row.verdict == "open" for row in self.rows), "open, since the data do not tell"),
         ]
         apart = [
@@ -382,7 +382,7 @@ def remarks(comparison: Comparison) -> list[str]:
     awaited = not_yet_run(cell.cell for cell in comparison.unpaired if cell.awaited)
     # These lines are longer than others: they name every cell.
     missed += [f"not compared: {visible(line, MOST_NAMES)}" for line in awaited]
-    undecided = any(row.undecided for row in comparison.rows)
+    undecided = any(row.verdict == "open" for row in comparison.rows)
     rest = list(_to_tell_more(comparison)) if undecided else []
     rest += _of_more_runs(comparison)
     said = f"{visible(comparison.b, 80)} against {visible(comparison.a, 80)}: {comparison.summary}"
@@ -392,7 +392,7 @@ def remarks(comparison: Comparison) -> list[str]:
 def _of_more_runs(comparison: Comparison) -> list[str]:
     """The way to settle the open rows of two runs: repeats do not show how far runs differ, other runs do."""
     shift = comparison.shift
-    if shift is None or shift.sessions is None or not any(row.undecided for row in comparison.all_rows):
+    if shift is None or shift.sessions is None or not any(row.verdict == "open" for row in comparison.all_rows):
         return []
     if shift.sessions.runs:
         return ["to settle what is open: `runner history` takes all runs of this folder"]
@@ -401,7 +401,7 @@ def _of_more_runs(comparison: Comparison) -> list[str]:
 
 def _to_tell_more(comparison: Comparison) -> Iterator[str]:
     """How the open rows get more repeats: from their own runs, or where these have much else to do, alone."""
-    rows = [row for row in comparison.rows if row.undecided]
+    rows = [row for row in comparison.rows if row.verdict == "open"]
     cells = [cell for row in rows for side in _SIDES for cell in side(row).cells]
     own = {
         entry.run_id: sum(of_runs.lacks(cell) for cell in cells if cell.run_id == entry.run_id)

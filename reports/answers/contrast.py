@@ -28,9 +28,7 @@ ALPHA = statistics.ALPHA
 NO_BLOCKS = Blocks({})
 
 METHOD = (
-    "Ratio of step times: above 1 is slower. Slower and faster: Holm's correction over all rows, and of two cells of one run all "
-    "pairs of their column, as in the report; the chance of any false one is at most 5 %. Same: neither, and the 95 % interval lies "
-    "inside the margin. Open: all else. `runner verify` asks whether a cell is slower than its margin allows, so its intervals are 90 %."
+    "Ratio of step times: above 1 is slower. docs/compare-and-history.md says when a row is slower, the same or open."
 )
 
 _NO_REPEATS = f"more than {MOST_ADVISED} repeats would be needed: a quieter machine or a wider --margin tells sooner"
@@ -181,9 +179,9 @@ class Contrast:
         return self.longer and self.matters is True
 
     @property
-    def undecided(self) -> bool:
-        """True if more repeats are needed: for a verdict, or to show a longer time to be beyond the margin."""
-        return self.verdict == "open" or (self.longer and self.matters is None)
+    def told_slower(self) -> bool:
+        """True if `after` takes longer beyond doubt, by more than the margin or perhaps by more: it is found, and worth a look."""
+        return self.longer and self.matters is not False
 
     @property
     def change(self) -> str:

@@ -36,7 +36,7 @@ from runner.text import visible
 
 MOST_NAMED = 6  # of the cells that a sentence names
 
-HOW = f"{METHOD} A run counts as one measurement here: a step time is the mean of its runs, and an interval is over runs, not over repeats."
+HOW = f"{METHOD} A run counts as one measurement here, however many repeats it has."
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,9 @@ class History:
 
     @property
     def exit_code(self) -> int:
-        """0: nothing moved. 1: something moved, or fails since. 3: some row is open, or there is no row."""
-        if self.moved or self.broken:
+        """As that of compare. 0: nothing takes longer. 1: something does by more than the margin, or perhaps by more, or fails since.
+        3: some row is open, or there is no row."""
+        if self.broken or any(row.told_slower for row in self.rows):
             return ExitCode.FOUND
         return one_code(failed=False, is_open=not self.rows or any(row.verdict == "open" for row in self.rows))
 

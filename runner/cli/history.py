@@ -38,8 +38,8 @@ def history(
 ) -> None:
     """A run counts as one measurement, however many repeats it has. CSV and JSON hold every row.
 
-    Exit code 0: nothing changed by more than the margin; 1: something changed, or may have, by more, or fails since; 2: some cell is
-    open.
+    Exit code 0: nothing became slower by more than the margin; 1: something did, or did, perhaps by less, or fails since; 3: some cell is
+    open. compare means the same by these.
     """
     tables = load(chosen_runs(runs, out), STEPS) if runs else _readable(stored_runs(out))
     moves = answers.history(tables, margin / 100)

@@ -11,6 +11,7 @@ import pytest
 
 from reports.answers.change_point import change, difference
 from reports.answers.run_history import History, history
+from runner.results.rank.ranking import within
 from runner.results.statistics import ALPHA, Array
 from tests.fixtures import measured
 from tests.fixtures.regimes import Regime, noise, run
@@ -233,3 +234,24 @@ def test_the_interval_of_a_step_leaves_out_1_where_it_is_told_and_holds_the_true
     assert len(told) / trials >= 0.8, "a step is found in the last run as well as in the middle"
     holds = [(ratio.low or 0.0) <= math.exp(0.05) <= (ratio.high or 0.0) for ratio in told]
     assert sum(holds) / len(holds) >= 0.95
+
+
+def unchanged(levels: Array) -> bool:
+    """True if a history would call the cell the same within 5 %."""
+    found = change(levels)
+    return found.p >= ALPHA and within(found.ratio, 0.05)
+
+
+def test_of_ten_runs_that_differ_by_2_percent_an_unchanged_cell_is_the_same_in_four_of_five() -> None:
+    random, count = np.random.default_rng(9), 300
+    said = sum(unchanged(random.normal(0, 0.02, 10)) for _ in range(count)) / count
+    assert said >= 0.8 - 2 * math.sqrt(0.8 * 0.2 / count)
+    assert sum(unchanged(random.normal(0, 0.01, 10)) for _ in range(100)) >= 95
+
+
+@pytest.mark.parametrize("place", [3, 5, 7])
+def test_a_change_by_the_margin_that_lasted_three_runs_is_hardly_ever_called_the_same(place: int) -> None:
+    random, count = np.random.default_rng(10), 300
+    stepped = math.log(1.05) * (np.arange(10) >= place)
+    said = sum(unchanged(stepped + random.normal(0, 0.02, 10)) for _ in range(count)) / count
+    assert said <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / count)

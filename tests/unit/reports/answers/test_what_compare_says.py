@@ -154,7 +154,33 @@ def test_of_two_runs_alone_nothing_false_is_said_and_the_output_says_what_would_
     assert wrong(truth, said) == []
     assert not false(truth, said)
     assert "same" not in said.cells, "two sessions of a CPU are assumed to differ by more than the margin"
-    assert said.code == (1 if name == "1 of 6 takes 10 % longer" else 3)
+    # A CI that compares yesterday with today sees by the code whether all became slower, or nothing was seen.
+    assert said.code == (1 if "longer" in name else 3)
+
+
+def test_compare_and_history_have_one_exit_code_for_one_thing(tmp_path: Path, writer: Writer) -> None:
+    """One cell takes 7 % longer from the sixth run on: slower, perhaps by less than 5 %."""
+
+    def code(*words: str) -> tuple[int, dict[str, Any]]:
+        ended = CliRunner().invoke(app, [*words, "--out", str(tmp_path), "--format", "json"])
+        return ended.exit_code, json.loads(ended.stdout)
+
+    changed = Truth((1.07, *[1.0] * 5))
+    for day in range(1, 8):
+        writer.write(tmp_path / f"d{day}", day, changed, changed.levels if day > 5 else UNCHANGED)
+    compared, _ = code("compare", "d5", "d6")
+    followed, history = code("history")
+    assert (compared, followed) == (1, 1)
+    assert [row["verdict"] for row in history["rows"]].count("slower") == 1
+    for day in (6, 7):
+        shutil.rmtree(tmp_path / f"d{day}")
+    writer.write(tmp_path / "d6", 6, Truth(), UNCHANGED)
+    assert code("compare", "d5", "d6")[0] == code("history")[0] == 0, "nothing changed in six runs"
+    # What became faster is no fault, in any of them.
+    shutil.rmtree(tmp_path / "d6")
+    for day in (6, 7):
+        writer.write(tmp_path / f"d{day}", day, Truth(), (0.9,) * 6)
+    assert code("history")[0] in (0, 3)
 
 
 @pytest.mark.slow
