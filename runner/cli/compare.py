@@ -64,8 +64,7 @@ def compare(
 
     Of two runs all cells together are a row, too. Other runs of the same cells beside them show how far two runs differ: from four on.
 
-    Exit code 0: nothing in B is slower by more than the margin; 1: something is, or is slower, perhaps by less, or no longer runs; 3: some
-    row is open. history means the same by these.
+    Exit code 0: nothing in B is slower by more than the margin; 1: one is, or perhaps by less, or no longer runs; 3: some row is open.
     """
     a, b = (word if (run_folder(word, out) / "run.json").is_file() else full_name(word) for word in (a, b))
     pair = [run_folder(name, out) for name in (a, b)]
