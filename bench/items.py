@@ -116,6 +116,16 @@ def evaluated(name, feed, parameters, precision, size, pairs, variant=""):
     return [_result("evaluated", rules.HELD_OUT, wrong), _result("evaluated", "logits", error, bound)]
 
 
+def worst(results):
+    """Of several evaluations of one cell, of each statement the parity.Result with the largest error."""
+    largest = {}
+    for result in results:
+        key = result.quantity, result.tensor
+        if key not in largest or not result.error <= largest[key].error:
+            largest[key] = result
+    return list(largest.values())
+
+
 def held_out(feed, size):
     """(pick -> (x, y) of these items, labels of all that an evaluation sees): what is held out, of arrays whole batches of it.
 

@@ -195,11 +195,11 @@ class Loop(object):
         """The noise of the steady windows so far, or None."""
         return noise([s.seconds / s.steps for s in self.samples if s.stage == "steady"])
 
-    def for_steps(self, steps_per_window, steps, before=lambda: False):
-        """Steady windows for exactly `steps` steps. before(): called before each window; where it is true the window has one step."""
+    def for_steps(self, steps_per_window, steps, before=lambda: None):
+        """Steady windows for exactly `steps` steps. before(): called before each window; the most steps that it may have, or None."""
         left = steps
         while left > 0:
-            count = 1 if before() else min(steps_per_window, left)
+            count = min(before() or steps_per_window, steps_per_window, left)
             self.window("steady", count)
             left -= self.samples[-1].steps
 

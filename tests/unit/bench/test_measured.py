@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bench import arithmetic, canonical, contract, dropout, measured, parity, rules, timing
+from bench import arithmetic, canonical, contract, dropout, measured, parity, proof, rules, timing
+from bench.__main__ import parser
+from bench.training import TrainingCell
 from tests.fixtures.adapters import Incomplete
+from tests.fixtures.events import Emitter
 
 pytestmark = pytest.mark.keyed
 
@@ -39,8 +43,8 @@ class Reference(Incomplete):
     def inputs(self, x: np.ndarray, y: np.ndarray) -> Batch:
         return x, y
 
-    def masks(self) -> None:
-        return None
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        return self.computed(x, np.zeros(len(x), dtype=np.int64))[0]
 
     def computed(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, dict[str, np.ndarray]]:
         return self.workload.loss_and_gradients(self.p, x, y, arithmetic.Exact())
@@ -156,6 +160,41 @@ def test_a_mistake_that_is_over_at_the_end_is_refused_at_its_moment(monkeypatch:
     monkeypatch.setitem(globals(), "Reference", Middle)
     assert errors.__wrapped__("cnn-mnist", moment=4 / 9, count=9)["loss"] > 1
     assert errors.__wrapped__("cnn-mnist", count=11)["loss"] < 0.5
+
+
+class Flattered(Reference):
+    """Its evaluations between the first and the last are too good: the right class of each item stands out."""
+
+    evaluations = 0
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        logits = self.computed(x, np.zeros(len(x), dtype=np.int64))[0]
+        self.evaluations += 1
+        return logits + 5 * (self.evaluations == 2)
+
+
+@pytest.mark.parametrize(("adapter", "passed"), [(Flattered, False), (Reference, True)])
+def test_each_evaluation_of_a_whole_run_is_held_and_so_are_steps_of_it(
+    adapter: type[Reference], passed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DLBENCH_CACHE", str(tmp_path))
+    words = ["run", "cnn-mnist", "--framework", "torch", "--preset", "full", "--proved-at", "0.4"]
+    emitter = Emitter()
+    cell = TrainingCell(parser().parse_args(words), emitter)
+    cell.batch = cell.alone = ITEMS
+    cell.preset = dict(cell.preset, epochs=3, train_items=5 * ITEMS, test_items=ITEMS)
+    training, random = adapter(MNIST), np.random.RandomState(1)
+    feed = cell.load_data()
+    cell.fill(training, feed, random)
+    cell.measure(contract.Framework(SimpleNamespace(synchronize=lambda: None)), training, feed, random)
+    assert cell.watch is not None
+    assert cell.watch.steps is not None
+    windows = [event["steps"] for event in emitter.events if event["event"] == "sample"]
+    assert cell.steps == sum(windows) == 15
+    results = cell.took(training, proof.numbers(training), cell.drawn(np.random.RandomState(1)))
+    held = {one.tensor: one.passed for one in results}
+    assert held["logits"] is passed
+    assert held["the loss, measured step, loss"]
 
 
 def test_rows_that_no_batch_named_and_that_move_are_refused() -> None:

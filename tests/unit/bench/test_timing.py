@@ -145,8 +145,8 @@ def test_a_count_of_steps_is_kept_exactly_in_windows_of_another_size() -> None:
     loop = Clock([0.1]).loop()
     loop.for_steps(7, 30)
     assert [sample.steps for sample in loop.samples] == [7, 7, 7, 7, 2]
-    loop.for_steps(7, 20, before=lambda: len(loop.samples) == 6)
-    assert [sample.steps for sample in loop.samples[5:]] == [7, 1, 7, 5]
+    loop.for_steps(7, 20, before=lambda: 3 if len(loop.samples) == 6 else None)
+    assert [sample.steps for sample in loop.samples[5:]] == [7, 3, 7, 3]
 
 
 def test_a_window_before_which_a_copy_is_made_has_one_step() -> None:
