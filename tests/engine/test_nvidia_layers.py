@@ -183,7 +183,13 @@ def stored(registry: str, image: Image) -> list[str]:
 
 @only_with("DLBENCH_CURVES", "an image goes to a registry in another test")
 def test_a_shared_layer_goes_to_a_registry_once_and_serves_the_build_of_another_image_from_there(
-    client: Any, base_image: str, locked: Make, registry: str, fetched: list[str], monkeypatch: pytest.MonkeyPatch
+    client: Any,
+    base_image: str,
+    locked: Make,
+    registry: str,
+    fetched: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, second = locked("scratch", *FIRST), locked("scratch-jax", *SECOND)
     uploaded: list[str] = []
@@ -205,7 +211,10 @@ def test_a_shared_layer_goes_to_a_registry_once_and_serves_the_build_of_another_
     assert len(set(uploaded)) == len(uploaded)
     assert stored(registry, first)[: len(below)] == stored(registry, second)[: len(below)]
 
-    # Another machine builds the second image: NVIDIA's wheels come from the registry, also those that the first image brought there.
+    # Another machine builds the second image: NVIDIA's wheels come from the registry, also those that the first image brought there, by
+    # the digests that were pinned.
+    monkeypatch.setattr(shelf, "LAYERS", tmp_path / "layers.toml")
+    shelf.pin_layers(client, [recipes.recipe(image) for image in (first, second)], registry)
     forget(client, first, second)
     fetched.clear()
     said: list[str] = []

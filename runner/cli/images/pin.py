@@ -8,7 +8,7 @@ import typer
 
 from runner.catalog.images import Image
 from runner.cli.images import SomeNames, chosen
-from runner.cli.shared import BaseImage
+from runner.cli.shared import BaseImage, note
 from runner.errors import UserError
 from runner.images.docker_client import connect
 from runner.images.locking import pin_base, pin_published
@@ -40,14 +40,18 @@ def pin(
 def _pin_published(images: list[Image], registry: str, base_image: str | None) -> None:
     """Raises RegistryError, once the images that are there are pinned, for those that are not."""
     client = connect()
-    absent = []
+    absent, there = [], []
     for image in images:
+        image_recipe = recipe(image, base_image)
         try:
-            reference = registries.digest_of(client, recipe(image, base_image), registry)
+            reference = registries.digest_of(client, image_recipe, registry)
         except registries.RegistryError as error:
             absent.append(str(error))
             continue
         pin_published(image, reference)
+        there.append(image_recipe)
         typer.echo(f"{image.name} {reference}")
+    for name in registries.pin_layers(client, there, registry):
+        note(f"{name}: its digest is in images/{registries.LAYERS.name}")
     if absent:
         raise registries.RegistryError("\n".join(absent))

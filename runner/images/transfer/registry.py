@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import subprocess
+import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -43,6 +44,13 @@ if TYPE_CHECKING:
 
 # How many questions a registry answers at a time.
 _AT_ONCE = 16
+
+# The layers that images share, as CI pushed them: name:tag -> digest.
+LAYERS = PROJECT / "images" / "layers.toml"
+_LAYERS_HEAD = (
+    "# The layers that images share, with the digest that they were pushed with. `runner images pin --registry REGISTRY` writes them.\n"
+    "# What is not here is built, and never pulled by its tag. Never invent one.\n"
+)
 
 # The inputs that a user knows by a name of their own. The other labels are fields of image.toml.
 _INPUTS = {
@@ -236,12 +244,47 @@ def missing(client: DockerClient, recipes: Iterable[Recipe], registry: str) -> l
         return [recipe for recipe, lacks in zip(asked, pool.map(is_missing, asked), strict=True) if lacks]
 
 
+def layer_digests() -> Mapping[str, str]:
+    """The layers that images share, by name:tag, with the digest that they were pushed with. Raises RegistryError."""
+    try:
+        text = LAYERS.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    try:
+        digests = tomllib.loads(text)
+    except ValueError as error:
+        raise RegistryError(f"{LAYERS}: {error}; `runner images pin --registry REGISTRY` writes it") from None
+    for name, digest in digests.items():
+        if not isinstance(digest, str) or not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+            raise RegistryError(
+                f"{LAYERS}: {name}: {str(digest)[:80]!r} is no digest; `runner images pin --registry REGISTRY` writes it"
+            )
+    return digests
+
+
+def pin_layers(client: DockerClient, recipes: Iterable[Recipe], registry: str) -> list[str]:
+    """Write the digests of the layers that these images share and the registry has; returns their names."""
+    digests = dict(layer_digests())
+    names = {tag.partition("/")[2] for recipe in recipes for tag in (recipe.base_tag, *recipe.nvidia_tags)}
+    for name in sorted(names):
+        with contextlib.suppress(DockerError):
+            digests[name] = registry_digest(client, f"{registry}/{name}")
+    lines = [f'"{name}" = "{digest}"\n' for name, digest in sorted(digests.items())]
+    store.write_bytes(LAYERS, (_LAYERS_HEAD + "".join(lines)).encode())
+    return sorted(names & digests.keys())
+
+
 def pull_common(client: DockerClient, tag: str, base_id: str, registry: str) -> bool:
     """Take layers that images share from a registry, so that an image built on them there can be the cache.
 
-    False: they are not there, or on another base image.
+    By the digest that they were pinned with: a tag, and a label that says what lies below, are the registry's own word. False: they are
+    not pinned, not there, or on another base image.
     """
-    reference = f"{registry}/{tag.partition('/')[2]}"
+    name = tag.partition("/")[2]
+    digest = layer_digests().get(name)
+    if digest is None:
+        return False
+    reference = f"{registry}/{name.partition(':')[0]}@{digest}"
     try:
         common = pull_image(client, reference)
     except DockerError:
@@ -263,13 +306,15 @@ def cache_registry(client: DockerClient, recipe: Recipe) -> str | None:
 def cache(client: DockerClient, recipe: Recipe, registry: str | None) -> list[str] | None:
     """The images whose layers may serve a build: the registry's beside the last one here. None: the engine's own cache.
 
-    The registry's is the published image where that has the same layers below the bench, else the last one that was pushed.
+    The registry's is the published image, by its digest, where that has the same layers below the bench. What a registry calls its latest
+    is nobody's pin: its steps would become a part of the image.
     """
     if registry is None:
         return None
     repository, pin = f"{registry}/{recipe.image.name}", pin_of(recipe.image)
-    published = pin is not None and pin.repository == repository and _same_layers(pin, recipe)
-    source = pin.reference if pin and published else f"{repository}:latest"
+    if pin is None or pin.repository != repository or not _same_layers(pin, recipe):
+        return None
+    source = pin.reference
     with contextlib.suppress(DockerError):
         pull_image(client, source)
         if find_image(client, recipe.steps_tag):

@@ -120,7 +120,7 @@ def test_a_registry_that_does_not_answer_ends_the_plan_and_is_not_taken_for_an_e
 
     monkeypatch.setattr(registry, "registry_digest", refuse)
     ended = CliRunner().invoke(app, ["images", "ci-matrix", "--missing-from", HOST])
-    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert (ended.exit_code, ended.stdout) == (4, "")
     assert "the registry does not answer" in ended.stderr
 
 
@@ -176,10 +176,46 @@ def test_layers_of_a_published_image_are_the_cache_where_only_the_bench_differs(
     assert registry.cache_registry(client, other) is None
     assert registry.cache_registry(client, same) == HOST
     assert registry.cache(client, same, HOST) == [f"{HOST}/{image.name}@{DIGEST}"] == pulled
-    assert registry.cache(client, same, "elsewhere.example") == [f"elsewhere.example/{image.name}:latest"]
+    # Its latest is whatever it says it is.
+    assert registry.cache(client, same, "elsewhere.example") is None
+    assert registry.cache(client, other, HOST) is None
+    assert pulled == [f"{HOST}/{image.name}@{DIGEST}"]
     # Here are images with these layers already.
     here.append(object())
     assert registry.cache_registry(client, same) is None
+
+
+def test_the_layers_that_images_share_are_pulled_by_the_digest_that_was_pinned_and_never_by_a_tag(
+    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A registry gives any image under a tag, with the label of the base image that is asked for."""
+    monkeypatch.setattr(registry, "LAYERS", tmp_path / "layers.toml")
+    asked: list[str] = []
+    stranger = SimpleNamespace(labels={"dlbench.base_id": "sha256:base"}, tag=lambda *_: True)
+    monkeypatch.setattr(registry, "pull_image", lambda client, reference: asked.append(reference) or stranger)
+    client: Any = None
+    tag = recipe.recipe(image).base_tag
+    name = tag.partition("/")[2]
+    assert not registry.pull_common(client, tag, "sha256:base", HOST)
+    assert asked == []
+    monkeypatch.setattr(registry, "registry_digest", lambda client, reference: DIGEST)
+    wanted = recipe.recipe(image)
+    assert name in registry.pin_layers(client, [wanted], HOST)
+    assert len(registry.layer_digests()) == 1 + len(wanted.nvidia_tags)
+    assert registry.pull_common(client, tag, "sha256:base", HOST)
+    assert asked == [f"{HOST}/{name.partition(':')[0]}@{DIGEST}"]
+    assert not registry.pull_common(client, tag, "sha256:another base", HOST)
+
+
+def test_a_digest_that_is_none_is_named_with_its_file_and_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "LAYERS", tmp_path / "layers.toml")
+    for text, said in (('"base:1" = "latest"\n', "base:1: 'latest' is no digest"), ("base", "layers.toml: ")):
+        registry.LAYERS.write_text(text)
+        with pytest.raises(registry.RegistryError, match="layers.toml: .*; `runner images pin --registry") as refused:
+            registry.layer_digests()
+        assert said in str(refused.value)
 
 
 def test_an_image_that_is_not_what_its_pin_says_is_not_used(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,7 @@ def test_one_image_that_is_missing_keeps_no_other_from_being_pinned(monkeypatch:
 
     monkeypatch.setattr(pin, "connect", lambda: None)
     monkeypatch.setattr(pin.registries, "digest_of", digest_of)
+    monkeypatch.setattr(pin.registries, "pin_layers", lambda *_: [])
     monkeypatch.setattr(pin, "pin_published", lambda image, reference: pinned.append(image.name))
     names = ["chainer-7.8.1-cpu", "jax-0.10.2-cpu", "torch-2.13.0-cpu"]
     ended = CliRunner().invoke(app, ["images", "pin", *names, "--registry", "r"])
