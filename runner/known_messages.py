@@ -86,7 +86,7 @@ KNOWN = (
         "restart the machine, or unload the nvidia modules (`rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia`) and load them again",
     ),
     Known(
-        r"Failed to initialize NVML: Unknown Error",
+        r"Failed to initialize NVML: Unknown Error|the NVIDIA driver does not answer \(Unknown Error\)",
         "the container lost its devices: systemd reloaded and took back what the hook had allowed",
         'start it again; CDI, or "exec-opts": ["native.cgroupdriver=cgroupfs"] in daemon.json, prevents it',
     ),

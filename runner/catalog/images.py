@@ -149,7 +149,9 @@ class Image(BaseModel):
         low, high = ParsedVersion(str(self.min_compute_capability)), ParsedVersion(str(self.max_compute_capability))
         for field, capabilities in (("no_code_for", self.no_code_for), ("ptx_only", tuple(self.ptx_only))):
             for capability in capabilities:
-                if not low <= ParsedVersion(capability) <= high:
+                parsed = ParsedVersion(capability)
+                # Code for `high` runs on the later minor versions of its major one.
+                if parsed < low or (parsed > high and parsed.major != high.major):
                     raise ValueError(f"{field}: {capability} is not between {low} and {high}; remove it")
         if unknown := sorted(set(self.ptx_only.values()).difference(PTX_DRIVER)):
             raise ValueError(

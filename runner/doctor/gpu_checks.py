@@ -17,6 +17,10 @@ from runner.machine.nvml import EXCLUSIVE
 # The name of CUDA's Multi-Process Service, as far as Linux keeps it.
 _MPS = "nvidia-cuda-mps"
 
+_LOADED_FIX = (
+    "in a container, start it again; else restart the machine: its kernel module is loaded, and does not answer"
+)
+
 
 def driver(scene: Scene) -> Iterator[Check]:
     """The driver answers, and library and kernel module are of one version."""
@@ -30,6 +34,8 @@ def driver(scene: Scene) -> Iterator[Check]:
             if message
             else known_messages.WSL_FIX
             if wsl
+            else _LOADED_FIX
+            if scene.module
             else "install NVIDIA's driver, or load it: `modprobe nvidia`"
         )
         nothing = not scene.module and "no NVIDIA driver" in scene.why_no_gpu

@@ -23,6 +23,10 @@ _QUOTA = (
 )
 
 
+# A folder for each GPU that the kernel's module drives.
+_DRIVEN = Path("/proc/driver/nvidia/gpus")
+
+
 class HardwareError(CannotBeginError):
     """--gpus names GPUs that cannot be used; the message says which, and what there is."""
 
@@ -38,8 +42,9 @@ def detect(names: str, share: bool = False) -> Machine:
     if names == "none":
         return Machine(cpu, (), "GPUs were excluded by --gpus none", (), tuple(quota))
     gpus, refused, why = detect_gpus(cpu.cpus)
-    # Another driver's error may be of a machine that has a driver and no GPU.
-    to_mend = not gpus and (any(not refusal.hidden for refusal in refused) or nvml.MISMATCH in (why or ""))
+    # Another driver's error may be of a machine that has a driver and no GPU. The kernel's module lists those that it drives.
+    silent = nvml.MISMATCH in (why or "") or (nvml.SILENT in (why or "") and any(_DRIVEN.glob("*")))
+    to_mend = not gpus and (any(not refusal.hidden for refusal in refused) or silent)
     limit = None
     if names != "all":
         broken = "; ".join(refusal.reason for refusal in refused)

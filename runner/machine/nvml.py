@@ -39,6 +39,8 @@ _NEARNESS = {0: 5, 10: 4, 20: 3, 30: 2, 40: 1, 50: 0}
 EXCLUSIVE, PROHIBITED = "exclusive process", "prohibited"
 # NVML's words where the kernel's driver is of another version than the library: after an update, until the machine is restarted.
 MISMATCH = "version mismatch"
+# The words of a driver whose library is here and does not start.
+SILENT = "the NVIDIA driver does not answer"
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: PROHIBITED, 3: EXCLUSIVE}
 
 Answer = TypeVar("Answer")
@@ -61,7 +63,7 @@ def session() -> Iterator[Any]:
         raise NvmlError("there is no NVIDIA driver on this machine") from None
     except nvml.NVMLError as error:
         remedy = "restart the machine" if MISMATCH in str(error) else "`runner doctor` says more"
-        raise NvmlError(f"the NVIDIA driver does not answer ({error}); {remedy}") from None
+        raise NvmlError(f"{SILENT} ({error}); {remedy}") from None
     try:
         yield nvml
     finally:

@@ -302,7 +302,9 @@ def _gpu_reason(image: Image, gpu: Gpu) -> str | None:
     capability = Version(gpu.compute_capability)
     low, high = image.min_compute_capability, image.max_compute_capability
     has = f"{gpu.model} has compute capability {gpu.compute_capability}"
-    if (low and capability < Version(low)) or (high and capability > Version(high)):
+    # Code runs on the later minor versions of its major one (CUDA C++ Programming Guide, "binary compatibility").
+    too_new = high and capability > Version(high) and capability.major != Version(high).major
+    if (low and capability < Version(low)) or too_new:
         return f"{has}, and the image holds code for {low} to {high}"
     if gpu.compute_capability in image.no_code_for:
         return f"{has}, and the image holds no code for it"

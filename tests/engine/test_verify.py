@@ -32,7 +32,7 @@ def test_an_image_is_probed_measured_and_judged(base_image: str, tmp_path: Path)
     command += ["--frameworks", "torch", "--workloads", "gru-imdb", "--repeats", "1", "--format", "json"]
     command += ["--out", str(tmp_path / "results"), "--references", str(tmp_path / "references")]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert (ended.returncode, bool(ended.stdout)) == (2, True), ended.stderr
+    assert (ended.returncode, bool(ended.stdout)) == (3, True), ended.stderr
     (found,) = json.loads(ended.stdout)["findings"]
     assert (found["verdict"], found["parity_passed"]) == ("no-reference", True)
     assert found["facts"]["engine"] == "docker"

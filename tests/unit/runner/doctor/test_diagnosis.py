@@ -94,6 +94,16 @@ def the(found: Iterator[Check]) -> Check:
             FAIL,
             "the kernel still runs the old module.*restart the machine",
         ),
+        (
+            {"gpus": (), "why_no_gpu": "the NVIDIA driver does not answer (Unknown Error); `runner doctor` says more"},
+            FAIL,
+            "the container lost its devices.*start it again",
+        ),
+        (
+            {"gpus": (), "why_no_gpu": "the NVIDIA driver does not answer (Timeout); `runner doctor` says more"},
+            FAIL,
+            "the kernel module is .*restart the machine: its kernel module is loaded",
+        ),
         ({"module": "570.2"}, FAIL, "kernel module 570.2"),
     ],
 )

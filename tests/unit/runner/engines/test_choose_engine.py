@@ -16,6 +16,7 @@ from runner.engines.base import Engine, EngineError, Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.podman.podman import PodmanEngine
 from runner.engines.process.host import HostEngine
+from runner.errors import UserError
 from runner.run.begin import look_ahead
 from runner.run.options import Options
 
@@ -130,16 +131,14 @@ def test_the_host_engine_measures_the_interpreter_that_was_named(monkeypatch: py
 
 
 def test_an_unknown_engine_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(EngineError, match="no engine 'lxc'; there are auto, docker, podman, apptainer, venv, host"):
+    with pytest.raises(UserError, match="no engine 'lxc'; there are auto, docker, podman, apptainer, venv, host"):
         choose("lxc")
 
 
 @pytest.mark.parametrize("name", ["auto", "docker", "venv"])
 def test_an_engine_that_measures_no_interpreter_says_so(docker: Callable[..., None], name: str) -> None:
     docker()
-    with pytest.raises(
-        EngineError, match=f"--python: engine {name} does not measure an interpreter; say --engine host"
-    ):
+    with pytest.raises(UserError, match=f"--python: engine {name} does not measure an interpreter; say --engine host"):
         choose(name, Settings(python=Path(sys.executable)))
 
 
@@ -148,7 +147,7 @@ def test_a_folder_of_images_is_for_an_engine_that_loads_them(docker: Callable[..
     for name in ("auto", "docker"):
         assert choose(name, Settings(images_from=tmp_path))[0].name == "docker"
     for name in ("venv", "host"):
-        with pytest.raises(EngineError, match=f"--images-from: engine {name} loads no images; leave it out"):
+        with pytest.raises(UserError, match=f"--images-from: engine {name} loads no images; leave it out"):
             choose(name, Settings(images_from=tmp_path))
 
 

@@ -13,7 +13,9 @@ import pytest
 
 from runner.catalog.images import PROJECT
 from runner.cli.gpus import ranges
-from runner.machine.detect import HardwareError, detect
+from runner.errors import UserError
+from runner.machine import detect as detection
+from runner.machine.detect import detect
 from runner.machine.nvml import NVLINK
 from runner.results.clock_settings import state
 from tests.fixtures.json_documents import valid
@@ -51,7 +53,7 @@ def test_mig_instances_stand_in_the_place_of_their_gpu(fleet: Show) -> None:
     assert first.model == "NVIDIA H100 80GB HBM3 MIG 3g.40gb"
     assert first.memory_bytes == 40 << 30
     assert [gpu.name for gpu in detect("3:1,4").gpus] == ["3:1", "4"]
-    with pytest.raises(HardwareError, match="'3' names more than one GPU"):
+    with pytest.raises(UserError, match="'3' names more than one GPU"):
         detect("3")
 
 
@@ -76,6 +78,22 @@ def test_a_machine_without_a_gpu_to_use_says_why(fleet: Show, shown: Fleet, why:
     machine = detect("all")
     assert machine.gpus == ()
     assert why in str(machine.why_no_gpu)
+
+
+@pytest.mark.parametrize("init_error", [999, 9, 18])
+def test_a_driver_that_does_not_start_while_its_module_drives_gpus_is_a_machine_to_mend(
+    fleet: Show, init_error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container after systemd took its devices: the CPU was measured in the GPU's place."""
+    fleet(replace(ONE, init_error=init_error))
+    driven = tmp_path / "driven"
+    monkeypatch.setattr(detection, "_DRIVEN", driven)
+    # Without a GPU that the module drives only two versions of the driver are surely a fault.
+    assert detect("all").broken is (init_error == 18)
+    (driven / "0000:17:00.0").mkdir(parents=True)
+    machine = detect("all")
+    assert (machine.gpus, machine.broken) == ((), True)
+    assert not detect("none").broken
 
 
 def test_a_gpu_that_somebody_uses_is_refused_and_its_user_named(fleet: Show) -> None:

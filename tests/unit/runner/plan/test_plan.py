@@ -57,8 +57,8 @@ def test_a_cpu_image_that_is_nobodys_twin_runs_beside_a_gpu(folder: Path) -> Non
             "NVIDIA H200 has compute capability 6.1, and the image holds code for 7.0 to 12.0",
         ),
         (
-            {"compute_capability": "12.1"},
-            "NVIDIA H200 has compute capability 12.1, and the image holds code for 7.0 to 12.0",
+            {"compute_capability": "13.0"},
+            "NVIDIA H200 has compute capability 13.0, and the image holds code for 7.0 to 12.0",
         ),
     ],
 )
@@ -68,6 +68,16 @@ def test_a_gpu_that_the_image_cannot_use_is_told_before_anything_is_pulled(
     found = planned([gpu_image(folder)], with_gpu(**changes), precisions=("fp32",))
     assert not found.cells
     assert reasons(found) == {reason}
+
+
+def test_code_for_a_capability_serves_the_later_ones_of_its_major_version_unless_the_image_says_otherwise(
+    folder: Path,
+) -> None:
+    """A GB10 has 12.1, and code for 12.0 runs on it."""
+    gb10 = with_gpu(model="NVIDIA GB10", compute_capability="12.1")
+    assert planned([gpu_image(folder)], gb10, precisions=("fp32",)).cells
+    without = planned([gpu_image(folder, no_code_for=("12.1",))], gb10, precisions=("fp32",))
+    assert reasons(without) == {"NVIDIA GB10 has compute capability 12.1, and the image holds no code for it"}
 
 
 def test_a_hole_in_the_range_of_an_image_is_told(folder: Path) -> None:
