@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from runner.catalog.images import PROJECT
+from runner.errors import UserError
 from runner.machine import detect as hardware
 from runner.machine.detect import HardwareError, choose_gpus, detect, detect_cpu
 from runner.machine.devices import Gpu, same_gpus
@@ -92,7 +93,7 @@ def test_gpus_are_named_by_index_or_by_the_beginning_of_their_uuid() -> None:
     [("2", "'2' names no GPU; there are 0"), ("GPU-aa", "more than one GPU"), ("", "'' names no")],
 )
 def test_a_gpu_that_is_not_there_or_not_unique_is_refused(asked: str, sentence: str) -> None:
-    with pytest.raises(HardwareError, match=sentence):
+    with pytest.raises(UserError, match=sentence):
         choose_gpus([FIRST, SECOND], [asked])
 
 
