@@ -24,6 +24,7 @@ from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.wording import duration, listing, number, percent, plural
 from runner.results import statistics
 from runner.results.cells import MISSING, step_of
+from runner.results.on_disk.parcel_origin import UNPROVED
 from runner.results.rank.blocks import moderated_scatter
 from runner.results.rank.ranking import OTHER_RUNS, bad_repeats
 from runner.results.statistics import Estimate
@@ -197,6 +198,11 @@ def _of_the_machine(cells: Sequence[MeasuredCell]) -> list[str]:
     if host_bound := [cell for cell in cells if cell.host_bound]:
         which = f"kernels ran in less than half of a step's time in {listing([cell.label for cell in host_bound])}"
         caveats.append(f"Host-bound: {which}: it is more the host's than the GPU's.{_replays(host_bound, cells)}")
+    unproved = [cell.label for cell in cells if any(words.startswith(UNPROVED) for words in cell.caveats)]
+    if unproved:
+        caveats.append(
+            f"Origin not proved: the parcels of {listing(unproved)} were changed since they were stored, or are not of this installation."
+        )
     few = [f"{cell.label} ({percent(cell.cpu_share)})" for cell in cells if cell.cpu_share is not None]
     if few:
         caveats.append(f"Less than half of the CPUs: {listing(few)}: on a quiet machine its step may be shorter.")

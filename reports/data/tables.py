@@ -44,7 +44,7 @@ from runner.results.cells import (
     stored_cells,
 )
 from runner.results.datasheets import bare_model
-from runner.results.on_disk import isolation
+from runner.results.on_disk import isolation, parcel_origin
 from runner.results.rank.at_fp32 import rested
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
 from runner.results.store import (
@@ -226,6 +226,7 @@ def _cell(
             *_known_issues(stored),
             *_losses_not_compared(stored.key, {row.quantity for row in held}),
             *dict.fromkeys(filter(None, (isolation.caveat(isolation.of_row(row)) for row in rows))),
+            *filter(None, [parcel_origin.caveat(row.get("origin") for row in rows)]),
         ),
         compiled_repeats=sum((row.get("jit_cache_grew_bytes") or 0) > 0 for row in rows),
         device_proof=device_proof(rows),

@@ -69,9 +69,25 @@ def renew(run: RunStore) -> None:
         table: pa.concat_tables([rows, *(repeat[table] for repeat in new if table in repeat)]).combine_chunks()
         for table, rows in tables.items()
     }
-    whole["cells"] = _beside_each_other(whole, manifest)
+    whole["cells"] = _with_origins(run, manifest, parcels, _beside_each_other(whole, manifest))
     digests = {name: (parcel.sha256, parcel.mark) for name, parcel in parcels.items()}
     derived.write(run.folder, manifest["run_id"], whole, digests, rules_digest())
+
+
+def _with_origins(
+    run: RunStore, manifest: Mapping[str, Any], parcels: Mapping[str, derived.ParcelFile], cells: pa.Table
+) -> pa.Table:
+    """The rows of cells with the origin of each parcel."""
+    import pyarrow as pa
+
+    from runner.results.on_disk.parcel_origin import origin_of
+
+    signed = derived.signed(run.folder, manifest["run_id"])
+    imported = (manifest.get("imported") or {}).get("parcels") or {}
+    places = zip(cells["cell_id"].to_pylist(), cells["repeat"].to_pylist(), strict=True)
+    names = [parcel_name(*place) for place in places]
+    origins = [origin_of(name, parcels[name].sha256, signed, imported) for name in names]
+    return cells.set_column(cells.schema.get_field_index("origin"), "origin", pa.array(origins, pa.string()))
 
 
 def _beside_each_other(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> pa.Table:

@@ -270,11 +270,15 @@ def stored_runs(out: Path) -> list[Path]:
 def renewed(folders: Sequence[Path], *, readable: bool = False) -> Sequence[Path]:
     """These runs, with tables that agree with their parcels. `readable`: one that cannot be read is left as it is; reading it says why."""
     from runner.admission.renew import renew
-    from runner.results.store import RunStore, StoreError
+    from runner.results.on_disk.parcel_origin import of_run
+    from runner.results.rows import rows_of
+    from runner.results.store import RunStore, StoreError, read
 
     for folder in folders:
         try:
             renew(RunStore(folder))
+            if said := of_run(str(folder), rows_of(read([folder], "cells").select(["origin"]))):
+                note(said)
         except (StoreError, OSError):
             if not readable:
                 raise

@@ -187,6 +187,7 @@ def _write_manifest(archive: Archive, origin: Origin, done: list[KitStep], run: 
                 "archive": archive.path.name,
                 "sha256": archive.sha256,
                 "when": datetime.now(UTC).isoformat(timespec="seconds"),
+                "parcels": dict(sorted(run.admitted.items())),
             },
         }
     )

@@ -109,9 +109,11 @@ class RunStore:
         if path.is_dir():
             # A cell put it there.
             trees.remove(path)
+        sha256 = hashlib.sha256(parcel).hexdigest()
+        derived.sign(self.folder, self.run_id, name, sha256)
         replace_bytes(path, parcel)
         with self._lock:
-            self.admitted[name] = hashlib.sha256(parcel).hexdigest()
+            self.admitted[name] = sha256
             for table, part in tables.items():
                 self._latest[table].append(part)
             if len(self._latest["cells"]) == _MOST_LATEST:

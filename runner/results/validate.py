@@ -122,6 +122,8 @@ class _Imported(_Stored):
     archive: str
     sha256: _Sha256
     when: str
+    # Name of a parcel -> its SHA-256, as it was imported.
+    parcels: dict[str, _Sha256] = {}
 
 
 class _Options(_Stored):

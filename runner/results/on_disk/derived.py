@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import trees
+from runner.errors import naming
 from runner.paths import cache_folder
 from runner.results.on_disk.schema import SCHEMA_VERSION, TABLES, arrow_schema
 from runner.results.on_disk.whole import StoreError, read_bytes, replace_bytes
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 INDEX = "index.json"
+
+_MOST_SIGNATURES_BYTES = 1 << 30
 
 # Of one table.
 _MOST_TABLE_BYTES = 8 << 30
@@ -176,6 +179,43 @@ def _signed(data: bytes, key: bytes) -> Index | None:
 def _signature(document: Mapping[str, Any], key: bytes) -> str:
     content = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
     return hmac.new(key, content, hashlib.sha256).hexdigest()
+
+
+# The signatures of the parcels that this installation stored, beside run.json: a line has a parcel's name, its SHA-256 and the signature.
+SIGNATURES = "signatures"
+
+
+def sign(folder: Path, run_id: str, name: str, sha256: str) -> None:
+    """Note that this installation stores this parcel in this run. It is done before: a parcel without a signature is not of here."""
+    path = folder / SIGNATURES
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A runner that was killed may have left half of a line.
+    line = f"\n{name} {sha256} {_of_parcel(run_id, name, sha256, _key())}\n".encode()
+    with naming(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        with open(descriptor, "ab", buffering=0) as file:
+            file.write(line)
+            os.fsync(file.fileno())
+
+
+def signed(folder: Path, run_id: str) -> dict[str, set[str]]:
+    """Name of a parcel -> each SHA-256 with which this installation stored it in this run."""
+    try:
+        content = read_bytes(folder / SIGNATURES, _MOST_SIGNATURES_BYTES)
+    except OSError:
+        return {}
+    key, found = _key(), dict[str, set[str]]()
+    for line in content.decode("ascii", "replace").splitlines():
+        words = line.split(" ")
+        if len(words) == 3:
+            name, sha256, signature = words
+            if hmac.compare_digest(signature.encode(), _of_parcel(run_id, name, sha256, key).encode()):
+                found.setdefault(name, set()).add(sha256)
+    return found
+
+
+def _of_parcel(run_id: str, name: str, sha256: str, key: bytes) -> str:
+    return _signature({"run": run_id, "parcel": name, "sha256": sha256}, key)
 
 
 def signed_index(folder: Path, run_id: str) -> Index | None:

@@ -51,7 +51,7 @@ ROLES: Mapping[str, Role] = {
     ),
     # The code that a cell runs has a digest of its own; the compute capability is the model's.
     **dict.fromkeys(
-        ("run_id", "repeat", "node", "attempt", "bench_sha256", "core_sha256", "device_uuids", "given_uuids", "device_name",
+        ("run_id", "repeat", "node", "attempt", "origin", "bench_sha256", "core_sha256", "device_uuids", "given_uuids", "device_name",
          "compute_capability", "started_unix", "schema_version", "log_tail", "hint"),
         "provenance",
     ),

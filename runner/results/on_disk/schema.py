@@ -43,6 +43,8 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         # The node, and the attempt on it, in a run over several nodes; else null.
         ("node", "string"),
         ("attempt", "string"),
+        # Null where its parcel is as this installation stored it (runner/results/on_disk/parcel_origin.py).
+        ("origin", "string"),
         # what ran it
         # Docker: the image's id or registry digest; venv: sha256 of the lock and interpreter.
         ("image_digest", "string"),
