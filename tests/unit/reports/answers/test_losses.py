@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,10 +16,10 @@ from runner.results.cells import Key
 STORED = "gru-imdb.64-of-4096.seed1.learning.txt"
 
 
-def cells(*factors: float, precision: str = "fp32", workload: str = "gru-imdb") -> list[Any]:
+def cells(*factors: float, precision: str = "fp32", workload: str = "gru-imdb", devices: int = 1) -> list[Any]:
     """Cells whose losses are the stored ones; those of the tenth step on have a factor."""
     losses = np.loadtxt(f"{rules.WORKLOADS}/{STORED}", ndmin=2)[0]
-    key = Key(workload, precision, "quick", "cpu", "CPU", 1, 64, "files")
+    key = Key(workload, precision, "quick", "cpu", "CPU", devices, 64, "files")
     steps = np.arange(1, len(losses) + 1)
     curves = [
         SimpleNamespace(name="loss", split="train", steps=steps, values=np.where(steps < 10, losses, factor * losses))
@@ -30,7 +31,7 @@ def cells(*factors: float, precision: str = "fp32", workload: str = "gru-imdb") 
     ]
 
 
-def said(*factors: float, **options: str) -> list[str]:
+def said(*factors: float, **options: Any) -> list[str]:
     return answers.disagreements(cast(Any, cells(*factors, **options)))
 
 
@@ -44,8 +45,8 @@ def test_a_framework_whose_loss_leaves_the_others_is_named_with_the_step() -> No
     assert "at step" in sentence
 
 
-@pytest.mark.parametrize("options", [{"precision": "tf32"}, {"workload": "gpt-bytes"}])
-def test_where_no_spread_is_stored_nothing_is_said(options: dict[str, str]) -> None:
+@pytest.mark.parametrize("options", [{"precision": "tf32"}, {"workload": "gpt-bytes"}, {"devices": 2}, {"devices": 3}])
+def test_where_no_spread_is_stored_nothing_is_said(options: dict[str, Any]) -> None:
     assert said(1.0, 2.0, **options) == []
 
 
@@ -58,3 +59,23 @@ def test_no_two_stored_runs_of_one_seed_part(workload: str, batch: int) -> None:
         runs = np.loadtxt(rules.losses_path_of_seed(workload, batch, seed, items), ndmin=2)[:, : len(growth)]
         apart = np.abs(runs[:, None] - runs[None]) / runs.mean(axis=0)
         assert (apart < answers.DEVIATIONS * answers.OF_TWO * growth).all()
+
+
+@pytest.mark.parametrize(("distance", "is_said"), [(0.99, False), (1.01, True)])
+def test_losses_part_at_six_deviations_of_the_difference_of_two_runs(
+    distance: float, is_said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deviation = 1e-4
+    monkeypatch.setattr(answers, "growth", lambda workload, batch: np.full(30, deviation))
+    assert bool(said(1.0, 1.0, 1.0 + distance * 6 * math.sqrt(2) * deviation)) == is_said
+
+
+def test_a_step_s_spread_is_that_of_three_steps_on_each_side_and_at_least_that_of_rounding() -> None:
+    runs = np.ones((2, 21))
+    runs[1, 10] = 1.01
+    mean, square = 1.005, 0.01**2 / 2
+    squares = answers._spread(runs) ** 2
+    floor = 2.0**-32
+    expected = np.full(21, floor)
+    expected[7:14] = (square / mean**2 + 6 * floor) / 7
+    assert squares == pytest.approx(expected, rel=1e-9)

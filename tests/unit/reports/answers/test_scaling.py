@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from reports.answers.scaling import ModelError
 from reports.data import tables
 from reports.page import plots
 from reports.page.render import page
+from runner.results.cells import step_of
 from runner.results.statistics import Array
 from tests.fixtures import synthetic
 from tests.fixtures.pages import picture, pictures, whole
@@ -103,6 +106,62 @@ def test_one_repeat_of_a_count_bounds_nothing() -> None:
         scaling.model(points, False, [128])
 
 
+def test_the_residual_is_the_points_own_deviation_from_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With five counts and three terms two degrees of freedom are left: a single residual says little, the mean of many squares all."""
+    monkeypatch.setattr(scaling, "DRAWS", 20)
+    random, squares = np.random.default_rng(6), []
+    for _ in range(120):
+        noisy = {count: true_seconds(count) * np.exp(random.normal(0, 0.002)) for count in (1, 2, 4, 8, 16)}
+        found = scaling.model({count: [np.full(20, one)] * 2 for count, one in noisy.items()}, False, [])
+        assert found.residual is not None
+        squares.append(found.residual**2)
+    assert np.sqrt(np.mean(squares)) == pytest.approx(0.002, rel=0.2)
+
+
+def test_a_bound_is_the_time_that_one_draw_of_two_hundred_is_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All draws of a count are one ladder of errors, so the times of 128 devices are the ladder, too."""
+    monkeypatch.setattr(scaling.statistics, "error_draws", lambda step, rng, draws: np.linspace(-1, 1, draws))
+    points = {count: [np.full(20, 0.1)] * 2 for count in (1, 2, 4)}
+    (bound,) = scaling.model(points, False, [128]).bounds
+    # A part of 0.005 of the ladder from -1 to 1 lies below -0.99.
+    assert np.log(bound.seconds / 0.1) == pytest.approx(-0.99, abs=0.002)
+
+
+@pytest.mark.parametrize(
+    ("reached", "trained", "flag"),
+    [
+        (0.781, 1.00, ""),
+        (0.779, 1.00, "below one device's band"),
+        (0.779, 1.09, "below one device's band"),
+        (0.779, 1.11, "not comparable"),
+        (0.779, 1 / 1.09, "below one device's band"),
+        (0.779, 1 / 1.11, "not comparable"),
+    ],
+)
+def test_a_metric_is_flagged_from_a_band_of_two_hundredths_on_and_compared_at_a_tenth_more_training_at_most(
+    reached: float, trained: float, flag: str
+) -> None:
+    def cells(value: float, steps: float) -> Any:
+        score = SimpleNamespace(value=value, low=value, steps=steps)
+        return (SimpleNamespace(score=score, items_per_step=64.0),)
+
+    workload: Any = SimpleNamespace(learns=True, items="images")
+    assert scaling._flag(cells(reached, 1000 * trained), cells(0.80, 1000), workload).split(":")[0] == flag
+
+
+def test_a_model_needs_three_device_counts_and_bounds_no_more_than_128_devices(tmp_path: Path) -> None:
+    def of(*counts: int) -> scaling.Scaling:
+        run = synthetic.make_run(tmp_path / f"of-{len(counts)}")
+        synthetic.add_scaling(run, dict.fromkeys(counts, 0.1), repeats=2, windows=12)
+        (found,) = shown(run)
+        return found
+
+    assert of(1, 2).model is None
+    found = of(1, 2, 4).model
+    assert found is not None
+    assert [bound.devices for bound in found.bounds] == [4, 8, 16, 32, 64, 128]
+
+
 def test_a_term_that_is_not_there_is_none_and_never_negative() -> None:
     points = {count: [np.full(20, 0.1)] * 2 for count in (1, 2, 4)}
     found = scaling.model(points, False, [128])
@@ -135,6 +194,11 @@ def test_speed_up_and_efficiency_are_of_items_a_second(tmp_path: Path) -> None:
             assert point.speed_up.high is not None
             assert point.speed_up.low < point.speed_up.value < point.speed_up.high
             assert point.efficiency.value == pytest.approx(point.speed_up.value / point.devices)
+            step = step_of([repeat for cell in point.cells for repeat in cell.repeats])
+            assert step is not None
+            items = point.cells[0].items_per_step
+            # The most items a second are those of the shortest step.
+            assert (point.rate.low, point.rate.high) == (items / step.high, items / step.low)
     assert weak.points[2].rate.value == pytest.approx(4 * 64 / 0.16, rel=0.02)
     assert strong.points[2].rate.value == pytest.approx(64 / 0.05, rel=0.02)
 
