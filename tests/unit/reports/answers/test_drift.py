@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from reports.answers import comparison as compare
 from reports.answers.conditions import common_change, drifts
@@ -46,3 +50,30 @@ def test_the_report_and_the_comparison_tell_it_once(tmp_path: Path) -> None:
     comparison = compare.comparison(data, "still", "warming")
     assert sum(line.startswith(words) for line in compare.remarks(comparison)) == 1
     assert "Drift" not in overview(tables.load([still])).lead
+
+
+@pytest.mark.parametrize(("chance", "is_told"), [(0.0103, False), (0.0097, True)])
+def test_a_drift_is_told_where_chance_makes_one_in_less_than_one_of_100_runs(chance: float, is_told: bool) -> None:
+    """Four cells of two repeats leave three degrees of freedom. The rest of each is 0.01: a change has an error of 0.02 / sqrt(3)."""
+    change = float(stats.t.isf(chance / 2, 3)) * 0.02 / math.sqrt(3)
+    left = 0.01 * np.array([[1, -1], [-1, 1], [1, -1], [-1, 1]])
+    found = common_change(left + np.array([0.0, change]))
+    assert found == (pytest.approx(change) if is_told else None)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "is_told"), [(1.0199, False), (1.0201, True), (1 / 1.0199, False), (1 / 1.0201, True)]
+)
+def test_a_drift_of_less_than_two_percent_is_not_told(ratio: float, is_told: bool) -> None:
+    cells: list[Any] = [
+        SimpleNamespace(
+            unranked="",
+            measured=[SimpleNamespace(number=number) for number in (1, 2)],
+            run_id="run",
+            key=SimpleNamespace(device_model="CPU"),
+            anchor=f"cell-{at}",
+            log_levels=[level, level + math.log(ratio)],
+        )
+        for at, level in enumerate((0.5, 1.5, 3.0))
+    ]
+    assert [drift.ratio for drift in drifts(cells)] == ([pytest.approx(ratio)] if is_told else [])

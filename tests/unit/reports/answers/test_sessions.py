@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from reports.answers import sessions
 from reports.answers.comparison import Comparison, comparison
 from reports.answers.contrast import Contrast, Side
 from reports.answers.sessions import CommonShift, between_runs, two_runs
@@ -384,3 +385,27 @@ def test_runs_in_which_something_recorded_differs_say_nothing_about_sessions() -
     assert across.shift.sessions.runs == 6
     assert across.shift.row.verdict == "faster"
     assert across.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "moved", "is_agreed"), [(4, 3, True), (3, 3, False), (1000, 750, True), (1000, 749, False), (4, 2, False)]
+)
+def test_cells_moved_together_from_three_quarters_of_four_cells_on(rows: int, moved: int, is_agreed: bool) -> None:
+    shift = CommonShift(statistics.Estimate(1.1, 1.05, 1.15, 40, 3, "given"), moved=moved, rows=rows)
+    assert shift.agreed == is_agreed
+
+
+@pytest.mark.parametrize(("factor", "is_beside"), [(1.49, False), (1.51, True)])
+def test_a_cell_that_moved_against_the_others_is_judged_beside_them_from_half_again_their_distance_on(
+    factor: float, is_beside: bool
+) -> None:
+    """The others became faster by 4 %. Beside them the cell is slower: it is called so if its own ratio says it, and far enough."""
+    others = 1 / 1.04
+    own = Contrast(Side(()), Side(()), given(1.04**factor), 0.001, "slower", "", ())
+    apart = replace(own, ratio=given(1.04 ** (factor + 1)), beside=given(1.04 ** (factor + 1)))
+    told = sessions._told(own, apart, CommonShift(given(others), moved=5, rows=6))
+    assert (told is apart) == is_beside
+
+
+def given(value: float) -> statistics.Estimate:
+    return statistics.Estimate(value, value / 1.001, value * 1.001, 40, 3, "given", "", 0.0005)
