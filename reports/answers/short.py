@@ -224,7 +224,7 @@ def _by_workload(
     """The frameworks that may be the fastest of each workload, or over all of them together."""
     may: list[list[str]] = []
     for (_, of), is_won, out in zip(compared, won, outs, strict=True):
-        level = dict.fromkeys(entry.cell.framework for entry in (*of.level, *of.slower, *of.rivals_once))
+        level = dict.fromkeys(entry.cell.framework for entry in (*of.level, *of.slower))
         may.append([of.first.cell.framework] if is_won else [name for name in level if name not in out])
     told = [is_won or bool(out) for is_won, out in zip(won, outs, strict=True)]
     parts = [
@@ -232,14 +232,24 @@ def _by_workload(
         for (group, _), names, sure in zip(compared, may, told, strict=True)
     ]
     words = "; ".join(parts)
-    if any(told) and len(words.split()) <= MOST_WORDS:
+    if (all(told) or any(won)) and len(words.split()) <= MOST_WORDS:
         return words, "confirmed" if all(told) else "open"
+    if sum(told) == 1 and not any(won):
+        part = next(part for part, sure in zip(parts, told, strict=True) if sure)
+        if len(part.split()) <= MOST_WORDS:
+            return part, "confirmed"
     names = [framework_name(name) for name in dict.fromkeys(name for each in may for name in each)]
     # Some framework is out at every workload, so the fastest of each is one of the others.
     if all(told) and set(outs[0]).intersection(*outs[1:]):
         return _few("", names, "by workload", "or"), "confirmed"
     if all(told):
-        return "No framework leads everywhere", "open"
+        # Each of the others is out at some workload.
+        left = [framework_name(name) for name in may[0] if all(name in each for each in may)]
+        if not left:
+            return "No framework leads everywhere", "confirmed"
+        return _few(
+            "", left, "alone may lead everywhere" if len(left) == 1 else "may lead everywhere", "or"
+        ), "confirmed"
     if not any(of.open or not of.repeated for _, of in compared):
         return _few("", names, "are equally fast", "and"), "same"
     return _few("Open between", names, "", "and"), "open"

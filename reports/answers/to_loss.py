@@ -148,7 +148,7 @@ def _curve(repeat: Repeat, metric: str) -> Curve | None:
 def _why(cell: MeasuredCell, times: Sequence[SeedTime], metric: str) -> str:
     """Why a cell is not compared. How sure its step time is does not matter here."""
     if cell.status != "ok" or cell.parity_passed is not True or cell.unproved:
-        return cell.unranked
+        return cell.unranked or cell.reason
     if any(len(steps) == 1 for steps in _steps(cell, metric)):
         return "evaluated only after its training: a time needs two evaluations"
     if any(time.end == "below" for time in times):
