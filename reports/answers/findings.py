@@ -23,7 +23,7 @@ from reports.data.groups import blocks_of, group_of
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.wording import duration, listing, number, percent, plural
 from runner.results import statistics
-from runner.results.cells import MISSING, step_of
+from runner.results.cells import MISSING, StoredRepeat, step_of
 from runner.results.on_disk.parcel_origin import UNPROVED
 from runner.results.rank.blocks import moderated_scatter
 from runner.results.rank.ranking import OTHER_RUNS, bad_repeats
@@ -228,18 +228,40 @@ def _takes_a_graph(cell: MeasuredCell) -> bool:
 
 
 def _of_a_bad_repeat(cells: Sequence[MeasuredCell], group: Group) -> list[str]:
-    """The repeat of each cell that lies far from its others, and of each cell that scatters far more than the others of its run."""
+    """The repeat of each cell that lies far from its others, and of each cell that scatters far more than the others of its run.
+
+    Where several GPUs measured the cells it is named: the GPU may be the reason, and to measure again on another one would hide it.
+    """
     said, blocks = [], group.field.blocks
     bad = {**bad_repeats(blocks.logs), **blocks.loud}
+    several = len({_gpu_of(repeat) for cell in cells for repeat in cell.measured}) > 1
+    by_gpu: dict[str, int] = {}
     for cell in cells:
         place = bad.get(cell.anchor)
         if place is not None:
             logs = cell.log_levels.tolist()
             share = math.exp(logs[place] - float(np.median(logs[:place] + logs[place + 1 :]))) - 1
             change = f"{percent(abs(share))} {'longer' if share > 0 else 'less time'}"
-            number_ = cell.measured[place].number
-            said.append(f"{cell.label}, repeat {number_} took {change} than its others: measure it again.")
-    return said
+            gpu = _gpu_of(cell.measured[place]) if several else ""
+            by_gpu[gpu] = by_gpu.get(gpu, 0) + (share > 0)
+            where = f" on {gpu}" if gpu else ""
+            said.append(
+                f"{cell.label}, repeat {cell.measured[place].number}{where} took {change} than its others: measure it again."
+            )
+    slow = [gpu for gpu, count in by_gpu.items() if gpu and count > 1]
+    return [
+        *(
+            f"{gpu} was the slow one of {by_gpu[gpu]} cells: `runner verify --each-gpu` compares the GPUs."
+            for gpu in slow
+        ),
+        *said,
+    ]
+
+
+def _gpu_of(repeat: StoredRepeat) -> str:
+    """The GPU of a repeat by the last characters of its UUID, as the tables have it; empty of a CPU, and of several GPUs."""
+    uuids = repeat.row.get("device_uuids")
+    return f"GPU …{str(uuids[0])[-4:]}" if uuids is not None and len(uuids) == 1 else ""
 
 
 def _caveats(workload: MeasuredWorkload, group: Group) -> tuple[str, ...]:
