@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from reports.answers import to_loss
 from reports.answers.across import Across
 from reports.answers.contrast import Contrast
 from reports.answers.findings import Finding, in_runs, repeats_of
@@ -82,6 +83,10 @@ def _to_loss(shown: Sequence[Finding]) -> Iterator[Answer]:
     found = [(finding.group, answer) for finding in shown for answer in finding.losses]
     for group, answer in found[:1]:
         of, question = answer.standing, "Which is faster to the loss?"
+        if partly := to_loss.in_short(answer):
+            said = f"{answer.title}: {answer.headline}. {answer.detail}"
+            yield Answer(question, partly[0], partly[1], said, group.anchor)
+            continue
         if of is None or not (of.same or of.open or of.slower):
             yield Answer(
                 question, "The order is unknown", "not compared", f"{answer.title}. {answer.detail}", group.anchor

@@ -17,7 +17,7 @@ The step time of a cell, as everything prints it, is without what moved all cell
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeVar
@@ -96,6 +96,8 @@ class Field:
     cells: Mapping[Hashable, Contender]
     blocks: Blocks
     device_kind: str
+    # Of two cells, by how much the logarithm of their ratio may be less, and more, than what was looked at shows. None: by nothing.
+    unseen: Callable[[Hashable, Hashable], tuple[float, float]] | None = None
 
     @cached_property
     def order(self) -> Sequence[Hashable]:
@@ -192,7 +194,9 @@ class Field:
         p = statistics.p_value(ratio)
         adjusted = None if p is None or once else min(1.0, asked * p)
         wide = statistics.with_error(ratio, ratio.error or 0.0, ratio.freedom or 1.0, 1 - ALPHA / asked)
-        if statistics.told_apart(adjusted):
+        if self.unseen is not None:
+            ratio, wide = (_reaching(one, *self.unseen(above, below)) for one in (ratio, wide))
+        if statistics.told_apart(adjusted) and not (wide.low or 0.0) <= 1.0 <= (wide.high or math.inf):
             return Pair(wide, adjusted, "slower" if ratio.value > 1 else "faster", once=False)
         if p is not None and not once and within(ratio, margin):
             return Pair(ratio, adjusted, "same", once=False)
@@ -309,6 +313,12 @@ def bad_repeats(cells: Mapping[Name, Sequence[InBlock]]) -> Mapping[Name, int]:
 def within(ratio: Estimate, margin: float) -> bool:
     """True if the ratio's interval lies inside the margin, which is the same factor up and down."""
     return ratio.low is not None and ratio.high is not None and 1 / (1 + margin) < ratio.low and ratio.high < 1 + margin
+
+
+def _reaching(ratio: Estimate, down: float, up: float) -> Estimate:
+    """The ratio with an interval that reaches so much farther, as logarithms."""
+    low, high = ratio.low and ratio.low * math.exp(-down), ratio.high and ratio.high * math.exp(up)
+    return replace(ratio, low=low, high=high)
 
 
 def _own(logs: Sequence[float]) -> Scatter:

@@ -36,6 +36,8 @@ class SeedTime:
     since: float | None = None
     # True if it is the last evaluation, so that none after it shows that the loss stays there.
     last: bool = False
+    # Which of its evaluations that is.
+    evaluation: int | None = None
 
     @property
     def reached(self) -> bool:
@@ -57,7 +59,7 @@ def time_of(seed: int, seconds: Sequence[float], losses: Sequence[float], level:
         return SeedTime(seed, "touched" if any(below) else "above", seconds[-1])
     if at == 0:
         return SeedTime(seed, "below", seconds[0])
-    return SeedTime(seed, "reached", seconds[at], seconds[at] - seconds[at - 1], at == len(below) - 1)
+    return SeedTime(seed, "reached", seconds[at], seconds[at] - seconds[at - 1], at == len(below) - 1, at)
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,17 @@ from runner.results.statistics import ALPHA, fewest_windows
 SECONDS = (0.0, 10.0, 25.0, 30.0, 45.0)
 # Losses at these times, and the end at a level of 2.
 TAPES = {
-    "falls": ((9.0, 3.0, 1.9, 1.5, 1.2), SeedTime(1, "reached", 25.0, 15.0)),
-    "touches and rises, then stays": ((9.0, 1.9, 2.5, 1.9, 1.8), SeedTime(1, "reached", 30.0, 5.0)),
-    "at the last one only": ((9.0, 3.0, 2.5, 2.1, 1.9), SeedTime(1, "reached", 45.0, 15.0, last=True)),
+    "falls": ((9.0, 3.0, 1.9, 1.5, 1.2), SeedTime(1, "reached", 25.0, 15.0, evaluation=2)),
+    "touches and rises, then stays": ((9.0, 1.9, 2.5, 1.9, 1.8), SeedTime(1, "reached", 30.0, 5.0, evaluation=3)),
+    "at the last one only": ((9.0, 3.0, 2.5, 2.1, 1.9), SeedTime(1, "reached", 45.0, 15.0, last=True, evaluation=4)),
     "ends above": ((9.0, 1.9, 1.8, 1.9, 2.1), SeedTime(1, "touched", 45.0)),
     "the level itself is not below": ((9.0, 3.0, 2.0, 2.0, 2.0), SeedTime(1, "above", 45.0)),
     "below at once": ((1.9, 1.8, 1.7, 1.6, 1.5), SeedTime(1, "below", 0.0)),
-    "begins below and rises before it stays": ((1.9, 2.1, 1.7, 1.6, 1.5), SeedTime(1, "reached", 25.0, 15.0)),
-    "not finite in between": ((9.0, 1.9, math.nan, 1.9, 1.8), SeedTime(1, "reached", 30.0, 5.0)),
+    "begins below and rises before it stays": (
+        (1.9, 2.1, 1.7, 1.6, 1.5),
+        SeedTime(1, "reached", 25.0, 15.0, evaluation=2),
+    ),
+    "not finite in between": ((9.0, 1.9, math.nan, 1.9, 1.8), SeedTime(1, "reached", 30.0, 5.0, evaluation=3)),
     "not finite at the end": ((9.0, 1.9, 1.8, 1.7, math.nan), SeedTime(1, "touched", 45.0)),
 }
 
