@@ -279,6 +279,13 @@ KNOWN = (
         again=True,
     ),
     # the machine
+    # pip, requests and Docker, of a proxy between them and the address that they ask.
+    Known(
+        r"ProxyError|[Cc]annot connect to proxy|Tunnel connection failed|407 Proxy|[Pp]roxy [Aa]uthentication [Rr]equired|proxyconnect tcp"
+        r"|Proxy URL had no scheme",
+        "the proxy that HTTPS_PROXY or HTTP_PROXY names does not answer, or refuses",
+        "look at these variables, and at a name and password in them; unset them where no proxy is needed",
+    ),
     # torch's words about shared memory; those of a full one end as a full disk's, so they come before.
     Known(
         r"(shared memory|</torch_)[^\n]*No space left on device|/dev/shm[^\n]*(No space left on device|ENOSPC)"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from runner import known_messages
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
 from runner.errors import EngineError, UserError
 
@@ -81,9 +83,14 @@ def pip_index(scene: Scene) -> Iterator[Check]:
     )
     said = "pip gave no answer" if answer is None else " ".join(answer.stderr.split())
     # Before it is cut: half of a password tells much.
-    said = (said.replace(secret, "…") if secret else said)[-200:]
+    said = said.replace(secret, "…") if secret else said
     fix = "`pip config set global.index-url URL` names your site's index; HTTPS_PROXY a proxy"
-    saw = f"{shown} does not answer ({said})"
+    saw = f"{shown} does not answer ({said[-200:]})"
+    if message := known_messages.find(said):
+        # It is not the index: a disk, a proxy.
+        match = re.search(message.pattern, said)
+        begin = max(0, match.start() - 80) if match else 0
+        saw, fix = f"pip did not reach {shown}: {message.means} ({said[begin : begin + 200]})", message.fix
     if scene.client is None and not _is_anything_installed():
         means = "nothing can be measured: there is no engine, no environment is made, and none can be, as wheels cannot be fetched"
         yield Check("pip index", FAIL, saw, means, fix)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,11 +18,14 @@ from runner.plan.disk import MOST_FILES
 # An image with CUDA is some 4 GB to fetch and twice that when it is unpacked.
 _ROOM_BYTES = 15 * 10**9
 
+# The largest wheel of the catalog, unpacked beside itself.
+_TEMPORARY_BYTES = 4 * 10**9
+
 _OUT_FIX = "name another folder with --out"
 
 
 def folders(scene: Scene) -> Iterator[Check]:
-    """The cache and the results can be used as a run uses them."""
+    """The cache, the temporary files and the results can be used as a run uses them."""
     if (root := str(scene.info.get("DockerRootDir") or "")) and Path(root).exists():
         yield _room("images", Path(root), "`docker system df`, `docker image prune`")
     try:
@@ -29,6 +34,7 @@ def folders(scene: Scene) -> Iterator[Check]:
         yield Check("cache", FAIL, str(error), "nothing can be prepared or measured", CACHE_FIX)
     else:
         yield from _usable("cache", cache, folder_probe.ENVIRONMENT, CACHE_FIX)
+    yield _temporary(os.environ.get("TMPDIR") or tempfile.gettempdir())
     yield from _usable("results", scene.out, (folder_probe.write, folder_probe.lock), _OUT_FIX)
 
 
@@ -39,6 +45,27 @@ def _usable(name: str, folder: Path, steps: Sequence[Step], fix: str) -> Iterato
         yield Check(name, FAIL, f"{folder} {saw}", "no run can work there", fix)
     else:
         yield _room(name, here, fix if name == "results" else f"`runner images prune`, or {fix}")
+
+
+def _temporary(named: str) -> Check:
+    """The folder in which pip and builds unpack. Python takes another one where it cannot be written, and pip may not."""
+    folder = Path(named)
+    fix = "free some room there, or set TMPDIR to another folder"
+    if saw := folder_probe.fault(nearest(folder), (_some_room,)):
+        return Check(
+            "temporary", FAIL, f"{folder} {saw}", "pip and builds unpack there, so nothing can be prepared", fix
+        )
+    room = Room.of(nearest(folder))
+    saw = f"{room.bytes / 1e9:.1f} GB free for temporary files ({folder})"
+    if room.bytes < _TEMPORARY_BYTES:
+        return Check("temporary", WARN, saw, "a wheel of CUDA takes up to 3 GB while it is fetched", fix)
+    return Check("temporary", OK, saw)
+
+
+def _some_room(folder: Path) -> None:
+    """A few files with content: a full disk takes the name of a file, and none of its bytes."""
+    for at in range(3):
+        (folder / f"file-{at}").write_bytes(bytes(1 << 16))
 
 
 def _room(name: str, folder: Path, fix: str) -> Check:

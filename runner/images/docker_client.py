@@ -51,6 +51,8 @@ class DeniedError(DockerError):
     """A registry refuses this user. Some registries also say so of an image that they do not have."""
 
 
+_REFUSED, _ABSENT = "the registry refuses this user; `docker login` names another one", "the registry does not have it"
+
 # (words of an engine or a registry, what they mean and what to do). The first that fits counts: an engine speaks of what is absent and
 # what is refused in one sentence.
 _MEANINGS: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -60,26 +62,37 @@ _MEANINGS: tuple[tuple[tuple[str, ...], str], ...] = (
         "the registry gave other content than the digest says: it was damaged or tampered with, so nothing of it is kept",
     ),
     (
+        ("proxy authentication required", "proxyconnect", "error connecting to proxy"),
+        "the engine's proxy refuses or does not answer, and not the registry; its settings or HTTPS_PROXY name another one",
+    ),
+    (
+        ("toomanyrequests", "too many requests", "rate limit"),
+        "the registry gives this address no more images for now; `docker login` raises its limit, or wait some hours",
+    ),
+    (
+        ("x509", "certificate"),
+        "its certificate is not trusted here: a proxy shows one of its own, or the registry's authority is your site's; give the "
+        "engine that authority's certificate",
+    ),
+    (
         ("unauthorized", "denied", "authentication required", "no basic auth", "forbidden"),
-        "the registry refuses this user; `docker login` names another one",
+        _REFUSED,
     ),
     (
         ("manifest unknown", "name unknown", "not found", "no such image", "no such manifest"),
-        "the registry does not have it",
+        _ABSENT,
     ),
     (
         (
             "no such host",
             "connection refused",
             "timeout",
-            "certificate",
             "no route to host",
             "server gave http response",
         ),
         "the registry does not answer",
     ),
 )
-_REFUSED, _ABSENT = _MEANINGS[2][1], _MEANINGS[3][1]
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from runner import known_messages
 from runner.catalog.images import PROJECT, load_catalog
 from runner.doctor import builds as doctor_builds
 from runner.doctor import container_engine as doctor_engine
+from runner.doctor import folders as doctor_folders
 from runner.doctor import gpu_checks as doctor_gpus
 from runner.doctor import limits
 from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
@@ -336,6 +337,51 @@ def test_what_pip_says_of_an_index_is_shown_without_the_password(monkeypatch: py
         monkeypatch.setattr(doctor_builds, "_pip", lambda *_, ended=ended: ended)
         check = the(doctor_builds.pip_index(replace(WELL, client=Client())))
         assert "ret" not in check.saw
+
+
+@pytest.mark.parametrize(
+    ("said", "saw", "fix"),
+    [
+        (
+            "WARNING: Retrying after connection broken by 'ProxyError('Cannot connect to proxy.', OSError('refused'))': /simple/pip/ "
+            + "x" * 300
+            + " ERROR: No matching distribution found for pip",
+            "pip did not reach https://site.example: the proxy that HTTPS_PROXY or HTTP_PROXY names",
+            "unset them where no proxy is needed",
+        ),
+        (
+            "ERROR: HTTPSConnectionPool: Tunnel connection failed: 407 Proxy Authentication Required",
+            "the proxy",
+            "a name and password",
+        ),
+        ("ERROR: Could not install packages: [Errno 28] No space left on device", "a disk is full", "free some space"),
+        (
+            "ERROR: No matching distribution found for pip",
+            "https://site.example does not answer",
+            "names your site's index",
+        ),
+    ],
+)
+def test_the_index_is_not_blamed_for_a_proxy_or_a_full_disk(
+    said: str, saw: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://site.example/simple")
+    monkeypatch.setattr(doctor_builds, "_pip", lambda *_: subprocess.CompletedProcess([], 1, "", said))
+    check = the(doctor_builds.pip_index(replace(WELL, client=Client())))
+    assert saw in check.saw
+    assert fix in check.fix
+
+
+def test_a_folder_of_temporary_files_that_takes_none_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # Root may write everywhere but there.
+    monkeypatch.setenv("TMPDIR", "/proc/nowhere")
+    (check,) = [check for check in doctor_folders.folders(WELL) if check.name == "temporary"]
+    assert (check.status, "set TMPDIR to another folder" in check.fix) == (FAIL, True)
+    assert check.saw.startswith("/proc/nowhere ")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for free, status in ((1e9, WARN), (1e11, OK)):
+        monkeypatch.setattr(doctor_folders.Room, "of", lambda _, free=free: doctor_folders.Room(int(free), 10**7))
+        assert [one.status for one in doctor_folders.folders(WELL) if one.name == "temporary"] == [status]
 
 
 def test_an_index_that_does_not_answer_fails_only_where_nothing_is_installed(

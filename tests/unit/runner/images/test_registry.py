@@ -314,6 +314,22 @@ def test_each_error_of_a_registry_has_its_own_sentence(words: str, meaning: str,
 
 
 @pytest.mark.parametrize(
+    ("words", "meaning"),
+    [
+        ("Get https://registry-1.docker.io/v2/: Proxy Authentication Required", "the engine's proxy refuses"),
+        ("proxyconnect tcp: dial tcp 10.0.0.1:3128: connect: connection refused", "the engine's proxy refuses"),
+        ("x509: certificate signed by unknown authority", "its certificate is not trusted here"),
+        ("toomanyrequests: You have reached your pull rate limit", "no more images for now; `docker login`"),
+        ("unauthorized: authentication required", "the registry refuses this user"),
+    ],
+)
+def test_a_proxy_a_certificate_and_a_limit_are_not_a_registry_that_refuses_or_is_silent(
+    words: str, meaning: str
+) -> None:
+    assert meaning in str(docker_client._of_a_registry("it could not be pulled", words))
+
+
+@pytest.mark.parametrize(
     ("error", "engine", "said"),
     [
         (ReadTimeout("Read timed out. (read timeout=60)"), True, "the registry does not answer (timeout"),
