@@ -246,7 +246,8 @@ def test_the_doctor_names_a_clock_that_was_never_set(monkeypatch: pytest.MonkeyP
 
 def test_little_room_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for most, status in ((1, OK), (1 << 60, WARN)):
-        monkeypatch.setattr(doctor_folders, "_ROOM_BYTES", most)
+        for name in ("_ROOM_BYTES", "_TEMPORARY_BYTES"):
+            monkeypatch.setattr(doctor_folders, name, most)
         assert {check.status for check in doctor_folders.folders(WELL)} == {status}
 
 
