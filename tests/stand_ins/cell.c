@@ -3,7 +3,7 @@
  *
  * It sees the GPUs that the hook's stand-in wrote into /dev/dlbench-gpus, or those that CDI edits put into its environment as
  * DLBENCH_GPU_<place>, and no others. In the stream
- * @DEVICE@, @FRAMEWORK@, @CODE@, @ZERO@ (when it began) and @ITEMS@ (before those of one device) stand for what it reports. What may go wrong goes by --seed: 66 a crash, 67 a hang that answers SIGABRT with
+ * @DEVICE@, @FRAMEWORK@, @CODE@, @ZERO@ (when it began) and @ITEMS@ (before those of one device), @NOISE@ (before the seconds of a window) and @WINDOWS@ (the sum of these) stand for what it reports. What may go wrong goes by --seed: 66 a crash, 67 a hang that answers SIGABRT with
  * a stack, 68 a driver's message on standard error and a failure.
  */
 #define _GNU_SOURCE
@@ -87,6 +87,7 @@ static double seconds_now(void) {
 
 /* Print a line of the stream, with what stands for something replaced by it. */
 static void print_line(const char *line, int argc, char **argv, double zero) {
+    static double windows = 0.0;
     while (*line) {
         if (!strncmp(line, "\"@DEVICE@\"", 10)) {
             print_device(option(argc, argv, "--device"));
@@ -106,6 +107,16 @@ static void print_line(const char *line, int argc, char **argv, double zero) {
             long devices = strtol(option(argc, argv, "--devices"), NULL, 10);
             printf("%ld", strcmp(option(argc, argv, "--scaling"), "weak") || devices < 1 ? items : items * devices);
             line = end + 1;
+        } else if (!strncmp(line, "\"@NOISE@", 8)) {
+            /* A window: two repeats are never the same to the last digit. */
+            char *end;
+            double seconds = strtod(line + 8, &end) * (1.0 - 0.002 * drand48());
+            windows += seconds;
+            printf("%.9f", seconds);
+            line = end + 1;
+        } else if (!strncmp(line, "\"@WINDOWS@\"", 11)) {
+            printf("%.9f", windows);
+            line += 11;
         } else {
             putchar(*line++);
         }
@@ -118,6 +129,7 @@ int main(int argc, char **argv) {
     const char *seed = option(argc, argv, "--seed");
     struct timespec pace = {0, PACE_MILLISECONDS * 1000000L};
     double zero = seconds_now();
+    srand48((long)(zero * 1e6));
     int number = 0;
     if (strstr(argv[0], "nvidia-smi")) return nvidia_smi();
     if (strstr(argv[0], "python")) return python();

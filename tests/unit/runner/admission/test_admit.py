@@ -41,7 +41,7 @@ def taped(text: str) -> tuple[tuple[float, bytes], ...]:
 
 def of_tiny_image(workload: str) -> str:
     device = {"kind": "cpu", "name": "tiny", "count": 1, "uuids": [], "compute_capability": None, "memory_bytes": 1}
-    stream = stand_in.stream(workload, 0.002).decode().replace('"@DEVICE@"', json.dumps(device))
+    stream = stand_in.without_noise(stand_in.stream(workload, 0.002).decode()).replace('"@DEVICE@"', json.dumps(device))
     stream = re.sub(r'"@ITEMS@(\d+)"', r"\1", stream).replace('"@ZERO@"', "1.0").replace("@CODE@", "0" * 64)
     return stream.replace("@FRAMEWORK@", "torch")
 
