@@ -337,6 +337,7 @@ def test_the_peak_of_memory_is_that_of_the_measured_windows_or_the_cell_says_tha
     assert [reason[:37] for reason in why] == ([] if can_forget else ["torch cannot count it anew after the "])
 
 
+@pytest.mark.keyed(False)  # it measures time
 def test_the_warm_up_of_a_gpu_lasts_and_a_whole_run_spends_a_tenth_of_its_steps_on_it_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

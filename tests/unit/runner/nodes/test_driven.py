@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ from runner.run.options import Options
 from tests.fixtures.nodes import parcel_of
 from tests.fixtures.plans import make_cell
 from tests.unit.runner.nodes import driven as stand_ins
+from tests.unit.runner.nodes import scale
 
 
 def driven(repeats: int, nodes: int, *words: str) -> dict[str, float]:
@@ -144,3 +146,11 @@ def test_an_answer_that_has_come_counts_however_long_the_answers_before_it_took(
     fleet.look(patience=-1.0)
     assert [member.why for member in fleet.members.values() if member.why] == []
     assert len(fleet.taken()) == 12
+
+
+def test_the_table_of_the_document_is_made_by_the_command_that_measures_it() -> None:
+    text = scale.DOCUMENT.read_text(encoding="utf-8")
+    figures = scale.figures_in(text)
+    assert set(figures) == {row.command for row in scale.ROWS}
+    assert text == scale.written(text, figures), "`python -m tests.unit.runner.nodes.scale` measures and writes it"
+    assert all(re.fullmatch(r"[\d.]+ m?s", figure) for figure in figures.values())
