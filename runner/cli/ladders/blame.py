@@ -13,7 +13,7 @@ from runner.catalog.names import unknown_name
 from runner.catalog.workloads import load_workloads
 from runner.cli.ladders.ladder_document import NO_ENDS, JudgedLadder, document, judged
 from runner.cli.matrix import code_of, measure, refuse_others
-from runner.cli.shared import Margin, TextOrJson, note, renewed, takes_options
+from runner.cli.shared import Margin, TextOrJson, chosen_runs, note, renewed, takes_options
 from runner.errors import ExitCode, NothingBegunError, UserError
 from runner.json_document import print_document
 from runner.results.rank.ranking import Pair
@@ -43,6 +43,9 @@ def blame(
         str | None,
         typer.Option(metavar="RUN", help="Go on with a run of the same two images, or judge it again."),
     ] = None,
+    again: Annotated[
+        str | None, typer.Option(metavar="RUN", help="A second run of the two images of the step that stands out.")
+    ] = None,
     margin: Margin = 5.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Make the images between the two and show the plan; measure nothing.")
@@ -51,7 +54,7 @@ def blame(
 ) -> None:
     """Each image between the two changes one package of the one before, or packages that only resolve together.
 
-    All of them are measured in one run, interleaved. `runner blame` on the two images of a step with several packages goes on from there.
+    All of them are measured in one run, interleaved. A step is named once a second run of its two images shows it too.
 
     Exit code 0: a step is named, or both take the same time; 1: something failed or was not run; 3: no step can be named;
     4: nothing could be measured.
@@ -88,13 +91,14 @@ def blame(
     code = measure(prospect, run, resume is not None, show=quiet) if prospect.jobs_left(run) else code_of(run)
     if prospect.jobs_left(run):
         note(f"the same command with --resume {run.folder.name} measures what is left and judges it")
-    raise typer.Exit(code or _answer(run, ladder, margin / 100, as_json))
+    raise typer.Exit(code or _answer(run, ladder, margin / 100, as_json, again))
 
 
-def _answer(run: RunStore, ladder: Ladder, margin: float, as_json: bool) -> int:
-    """Print the judgements on a run; the exit code that they alone would have."""
+def _answer(run: RunStore, ladder: Ladder, margin: float, as_json: bool, again: str | None) -> int:
+    """Print the judgements on a run; the exit code that they alone would have. again: the name of a second run."""
+    second = RunStore(chosen_runs([again], run.folder.parent)[0]) if again else None
     renewed([run.folder])
-    answers = [(one, _sentence(one, ladder, margin)) for one in judged(run, ladder, margin)]
+    answers = [(one, _sentence(one, ladder, margin)) for one in judged(run, ladder, margin, second)]
     named = answers and all(one.found and one.found.answer != "open" for one, _ in answers)
     if as_json:
         print_document(document(run, ladder, margin, answers))

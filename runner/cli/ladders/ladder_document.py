@@ -68,8 +68,51 @@ class BlameDocument(TypedDict):
     judged: list[JudgedLadderRecord]
 
 
-def judged(run: RunStore, ladder: Ladder, margin: float) -> Iterator[JudgedLadder]:
-    """The judgement on each framework and workload of a run. margin: the share of a step time that is no change."""
+def judged(run: RunStore, ladder: Ladder, margin: float, again: RunStore | None = None) -> Iterator[JudgedLadder]:
+    """The judgement on each framework and workload of a run. margin: the share of a step time that is no change.
+
+    again: a second run of the two images of the step that stands out. One session may move the level of one image by itself, which no
+    repeat of that session shows, so no package is named after one run.
+    """
+    groups = (
+        [group for workload in load([again.folder], ANSWER).workloads for group in workload.groups] if again else None
+    )
+    for one in _of_run(run, ladder, margin):
+        yield _seen_twice(one, ladder, margin, groups)
+
+
+def _seen_twice(one: JudgedLadder, ladder: Ladder, margin: float, again: Sequence[Group] | None) -> JudgedLadder:
+    """The judgement, whose step is named only where the second run shows it too."""
+    if one.found is None or one.found.culprit is None:
+        return one
+    first, last = one.spans[one.found.culprit]
+    names, changes = (ladder.images[first].name, ladder.images[last].name), "; ".join(ladder.steps[first:last])
+    verdicts = [_verdict_again(group, one.cell, names, margin) for group in again or ()]
+    if one.found.change.verdict in verdicts:
+        return one
+    if again is None:
+        key = one.cell.key
+        why = (
+            f"{changes} stands out in this run, and one session may move one image by itself. Measure its two images once more: `runner "
+            f"matrix --catalog {ladder.folder} --images {','.join(names)} --frameworks {one.cell.framework} --workloads {key.workload} "
+            f"--modes {one.cell.mode} --repeats 7`; then this command with --resume and --again names the step, or not"
+        )
+    else:
+        why = f"{changes} stands out in the first run, and the second one does not show it"
+    return replace(one, found=replace(one.found, answer="open", culprit=None), why_open=why)
+
+
+def _verdict_again(group: Group, cell: MeasuredCell, images: tuple[str, str], margin: float) -> str:
+    """The verdict on the second image beside the first one in a group of the second run; empty where it lacks one of them."""
+    of = {
+        other.image: other.anchor
+        for other in group.cells
+        if (other.framework, other.mode, other.key) == (cell.framework, cell.mode, cell.key) and not other.unranked
+    }
+    return group.field.between(of[images[1]], of[images[0]], margin).verdict if of.keys() >= set(images) else ""
+
+
+def _of_run(run: RunStore, ladder: Ladder, margin: float) -> Iterator[JudgedLadder]:
     for workload in load([run.folder], ANSWER).workloads:
         for group in workload.groups:
             for computed in dict.fromkeys((cell.framework, cell.mode) for cell in group.cells):

@@ -23,13 +23,21 @@ LADDER = Ladder(
 
 
 def said(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], levels: dict[str, float]
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    levels: dict[str, float],
+    again: dict[str, float] | None = None,
 ) -> tuple[BlameDocument, str]:
-    """The object and the text of a run of one cell an image with these seconds a step."""
-    monkeypatch.setattr(synthetic, "IMAGES", dict.fromkeys(levels, ("jax", "0.10.2")))
-    monkeypatch.setattr(synthetic, "LEVELS", {(image, "gru-imdb"): seconds for image, seconds in levels.items()})
-    run = RunStore(synthetic.make_run(folder, repeats=5, manifest={"skips": []}))
-    answers = [(one, blame._sentence(one, LADDER, 0.05)) for one in judged(run, LADDER, 0.05)]
+    """The object and the text of a run of one cell an image with these seconds a step, and of a second run."""
+
+    def run_of(folder: Path, levels: dict[str, float]) -> RunStore:
+        monkeypatch.setattr(synthetic, "IMAGES", dict.fromkeys(levels, ("jax", "0.10.2")))
+        monkeypatch.setattr(synthetic, "LEVELS", {(image, "gru-imdb"): seconds for image, seconds in levels.items()})
+        return RunStore(synthetic.make_run(folder, repeats=5, manifest={"skips": []}))
+
+    run, second = run_of(folder, levels), run_of(folder.with_name("again"), again) if again else None
+    answers = [(one, blame._sentence(one, LADDER, 0.05)) for one in judged(run, LADDER, 0.05, second)]
     for one, sentence in answers:
         blame._print(one, LADDER, sentence)
     text = capsys.readouterr().out
@@ -40,7 +48,8 @@ def said(
 def test_the_step_that_holds_the_change_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found, text = said(tmp_path / "run", monkeypatch, capsys, dict(zip(IMAGES, (0.1, 0.1, 0.15), strict=True)))
+    levels = dict(zip(IMAGES, (0.1, 0.1, 0.15), strict=True))
+    found, text = said(tmp_path / "run", monkeypatch, capsys, levels, {image: levels[image] for image in IMAGES[1:]})
     (one,) = found["judged"]
     assert (one["answer"], one["culprit"], one["not_measured"]) == ("named", 1, {})
     assert one["share"] == pytest.approx(1, abs=0.1)
@@ -49,6 +58,32 @@ def test_the_step_that_holds_the_change_is_named(
     assert cast(float, step["ratio_low"]) < step["ratio"] == pytest.approx(1.5, rel=0.05)
     assert one["reason"] in text
     assert one["reason"].endswith("of the change: jax 1 → 2")
+
+
+@pytest.mark.parametrize(
+    ("again", "words"),
+    [
+        (
+            None,
+            "once more: `runner matrix --catalog ladder --images jax-2-cpu,jax-3-cpu --frameworks jax --workloads gru-imdb",
+        ),
+        ((0.1, 0.1), "stands out in the first run, and the second one does not show it"),
+        ((0.15, 0.1), "the second one does not show it"),
+    ],
+)
+def test_no_package_is_named_unless_a_second_run_shows_the_step_too(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    again: tuple[float, float] | None,
+    words: str,
+) -> None:
+    levels = dict(zip(IMAGES, (0.1, 0.1, 0.15), strict=True))
+    second = dict(zip(IMAGES[1:], again, strict=True)) if again else None
+    found, _ = said(tmp_path / "run", monkeypatch, capsys, levels, second)
+    (one,) = found["judged"]
+    assert (one["answer"], one["culprit"]) == ("open", None)
+    assert words in one["reason"]
 
 
 def test_images_that_take_the_same_time_have_no_step_to_name(
@@ -72,7 +107,7 @@ def test_an_image_that_was_not_measured_is_named_and_two_steps_become_one_or_non
     assert f"{IMAGES[lacks]} was not measured: it is not in the run" in text
     if lacks == 1:
         assert [step["changes"] for step in one["steps"]] == [list(LADDER.steps)]
-        assert one["reason"].startswith("step 1 to 2 holds")
+        assert one["reason"].startswith("no step can be named: numpy 1 → 2; jax 1 → 2 stands out in this run")
     else:
         assert (one["answer"], one["steps"], one["change"]) == ("open", [], None)
         assert "no step can be named without both ends" in text
