@@ -8,15 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from bench import rules
 from reports.answers import standing as standings
-from reports.answers.contrast import Side, differences
+from reports.answers.contrast import Contrast, Side, differences
 from reports.answers.left import lacks, left
 from reports.answers.losses import disagreements
 from reports.answers.run_history import states
+from reports.answers.sessions import two_runs
 from reports.answers.standing import Standing, standing
 from reports.answers.to_loss import LossAnswer, loss_answers
 from reports.data.groups import blocks_of, group_of
@@ -67,10 +69,11 @@ def _each_once(tables: Tables) -> list[tuple[Group, tuple[str, ...]]]:
     of_groups = [_copies(group, tables.order) for group in groups]
     if all(len(same) == 1 for copies in of_groups for same in copies.values()):
         return [(group, ()) for group in groups]
-    merged = [[_newest(name, same) for name, same in copies.items()] for copies in of_groups]
+    changed = _changed(of_groups, tables)
+    merged = [[_newest(name, same, changed) for name, same in copies.items()] for copies in of_groups]
     blocks = blocks_of(cell for cells in merged for cell in cells)
     return [
-        (group_of(group.anchor, group.key, [*cells, *group.others], blocks), _sentences(copies))
+        (group_of(group.anchor, group.key, [*cells, *group.others], blocks), _sentences(copies, changed))
         for group, cells, copies in zip(groups, merged, of_groups, strict=True)
     ]
 
@@ -89,9 +92,27 @@ def without_run(cell: MeasuredCell) -> str:
     return cell.label.removesuffix(f" · {cell.run_id}")
 
 
-def _newest(name: str, copies: Sequence[MeasuredCell]) -> MeasuredCell:
-    """The cells of the last state as one cell with all their repeats."""
-    state = states(copies)[-1]
+def _changed(of_groups: Iterable[Mapping[str, Sequence[MeasuredCell]]], tables: Tables) -> dict[str, Contrast]:
+    """The anchors of the cells that take another time than in the run before, as `runner compare` of the two runs has it, though nothing
+    that was recorded changed."""
+    of_runs: dict[tuple[str, str], list[tuple[Side, Side]]] = {}
+    for copies in of_groups:
+        for state in (state for same in copies.values() for state in states(same)):
+            for before, after in pairwise(state):
+                of_runs.setdefault((before.run_id, after.run_id), []).append((Side((before,)), Side((after,))))
+    rows = (row for pairs in of_runs.values() for row in two_runs(pairs, around=tables)[0])
+    return {row.after.cells[0].anchor: row for row in rows if row.real}
+
+
+def _since_change(state: Sequence[MeasuredCell], changed: Mapping[str, Contrast]) -> Sequence[MeasuredCell]:
+    """The cells of a state from the last change on."""
+    last = max((at for at, cell in enumerate(state) if cell.anchor in changed), default=0)
+    return state[last:]
+
+
+def _newest(name: str, copies: Sequence[MeasuredCell], changed: Mapping[str, Contrast]) -> MeasuredCell:
+    """The cells of the last state, since they last changed, as one cell with all their repeats."""
+    state = _since_change(states(copies)[-1], changed)
     repeats = tuple(repeat for cell in state for repeat in cell.repeats)
     step = step_of([repeat for cell in state for repeat in cell.measured])
     step = _of_runs(step, state) if step is not None and len(state) > 1 else step
@@ -110,15 +131,22 @@ def _of_runs(step: Estimate, state: Sequence[MeasuredCell]) -> Estimate:
     return statistics.with_error(step, shown.deviation / math.sqrt(len(means)), min(1e6, shown.freedom))
 
 
-def _sentences(copies: dict[str, list[MeasuredCell]]) -> tuple[str, ...]:
+def _sentences(copies: dict[str, list[MeasuredCell]], changed: Mapping[str, Contrast]) -> tuple[str, ...]:
     sentences = []
     again = {name: states(same) for name, same in copies.items() if len(same) > 1}
-    pooled = [name for name, measured in again.items() if len(measured) == 1]
+    newest = {name: _since_change(measured[-1], changed) for name, measured in again.items()}
+    moved = {name: changed[state[0].anchor] for name, state in newest.items() if state[0].anchor in changed}
+    pooled = [name for name, measured in again.items() if len(measured) == 1 and name not in moved]
     if pooled:
         who = "Each cell counts" if len(pooled) == len(copies) else f"{listing(pooled)} count{'s' * (len(pooled) == 1)}"
         sentences.append(f"{who} once, with the repeats of all its runs: nothing recorded changed between them.")
+    for name, row in moved.items():
+        runs = listing(cell.run_id for cell in newest[name])
+        sentences.append(
+            f"{name} counts as run {runs} measured it: {row.words} than in run {row.before.cells[0].run_id}."
+        )
     for name, measured in again.items():
-        if len(measured) > 1:
+        if len(measured) > 1 and name not in moved:
             changes = differences(Side(tuple(measured[-2])), Side(tuple(measured[-1])))
             runs = listing(cell.run_id for cell in measured[-1])
             sentences.append(

@@ -166,3 +166,30 @@ def test_equal_cells_that_were_measured_once_on_a_busy_machine_are_not_told_apar
         assert "More than" not in words
     (finding,) = findings.findings(tables)
     assert " or " in finding.headline
+
+
+def test_a_cell_that_changed_between_two_joined_runs_counts_as_the_newest_and_is_named(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    levels = {"torch": 0.1, "tensorflow": 0.11, "jax": 0.2}
+    runs = []
+    for day, slower in (("20", 1.0), ("21", 1.3)):
+        cells = {
+            (name, work): drawn.steady(random, level * (slower if (name, work) == TORCH else 1.0))
+            for work in (WORKLOAD, "gru-imdb")
+            for name, level in levels.items()
+        }
+        runs.append(drawn.write(tmp_path / f"d{day}", cells, created=f"2026-11-{day}T10:00:00+00:00"))
+    cnn, gru = findings.findings(load(runs))
+    torch = next(entry.cell for entry in cnn.group.ranked if entry.cell.framework == "torch")
+    assert torch.step is not None
+    assert torch.step.value == pytest.approx(0.13, rel=0.02)
+    assert [
+        words
+        for words in cnn.caveats
+        if "PyTorch 2.13.0 counts as run d21 measured it: " in words and " than in run d20." in words
+    ]
+    assert cnn.headline.startswith("TensorFlow 2.21.0")
+    assert gru.headline.startswith("PyTorch 2.13.0")
+    assert any(
+        "confirmed in these 2 runs: " in line for section in plain.sections(load(runs)) for line in section.below
+    )
