@@ -387,7 +387,9 @@ def _limit(value: Any) -> Any:
 _TEXT = _text(300)
 _DEVICES = _list(_TEXT, _MOST_DEVICES)
 _CLOCK = _number(-1e6, 1e12)
-_SECONDS = _number(0.0, 1e10)
+# A clock of this century, and a life of a year: no preset runs for longer than days.
+_MOMENT = _number(0.0, 4_102_444_800.0)
+_LIFE = _number(0.0, 366 * 86_400.0)
 _BYTES = _whole(0, 2**63 - 1)
 _COUNT = _whole(-1, 2**63 - 1)
 
@@ -406,8 +408,8 @@ _HEADER: dict[str, _Check] = {
     "code": _or_none(_whole(0, 255)),
     "out_of_memory": _yes_or_no,
     "ended_by": _or_none(_pair(_text(20, "|".join(ENDED_BY), "a kind of end"), _text(MOST_REASON))),
-    "started_unix": _or_none(_SECONDS),
-    "wall_seconds": _or_none(_SECONDS),
+    "started_unix": _or_none(_MOMENT),
+    "wall_seconds": _or_none(_LIFE),
     "began": _or_none(_CLOCK),
     "still": _list(_pair(_CLOCK, _CLOCK), MOST_STILL),
     "jit_cache_grew_bytes": _or_none(_BYTES),

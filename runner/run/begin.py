@@ -19,6 +19,7 @@ from typing import Any
 from packaging.version import Version
 
 from bench import identity
+from runner import trees
 from runner.catalog import frameworks, workloads
 from runner.catalog.architectures import for_machine, kernel_machine
 from runner.catalog.images import Image, load_catalog, select_images
@@ -249,8 +250,13 @@ def _new_run(out: Path, now: datetime) -> store.RunStore:
         except OSError as error:
             fault = UsageError if code_of_fault(error) is ExitCode.USAGE else CannotBeginError
             raise fault(f"--out: no run can be stored in {out} ({error.strerror}); name another folder") from None
-        else:
-            return store.RunStore(folder)
+        try:
+            # A folder that cannot be locked holds no run: it is not left there.
+            with lease.alone(folder):
+                return store.RunStore(folder)
+        except lease.LeaseError:
+            trees.remove(folder)
+            raise
 
 
 def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect, store.RunStore]:

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ import pytest
 from runner import known_messages
 from runner.engines import cell_cache
 from runner.errors import HOST_FAULTS, EngineError, HostFaultError
+from runner.machine import lease
 from runner.results import store
-from runner.run import execution, schedule
+from runner.results.parcel import ParcelError, decode, encode
+from runner.run import begin, execution, schedule
 from runner.run.attempt import AttemptContext
 from runner.run.dispatch import Job
 from tests.fixtures import stored, synthetic
 from tests.fixtures.attempts import CELL, REPLAY, matrix, prepared, row_of, run_in
+from tests.fixtures.nodes import parcel_of
 
 JOBS = [Job(CELL, 1), Job(replace(CELL, seed=2), 1), Job(replace(CELL, seed=3), 1)]
 
@@ -206,3 +210,30 @@ def test_a_repeat_is_due_again_where_its_machine_is_the_reason(
     kind: str, code: int | None, reason: str, again: bool
 ) -> None:
     assert known_messages.due_again(kind, code, reason, "") is again
+
+
+def test_a_start_that_is_refused_leaves_no_folder_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(lease.fcntl, "flock", no_locks)
+    with pytest.raises(lease.LeaseError, match="has no locks"):
+        begin._new_run(tmp_path / "results", datetime.now(UTC))
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+def test_a_file_that_cannot_be_synced_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").is_dir():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        store.write_bytes(tmp_path / "run.json", b"{}")
+    assert raised.value.filename == str(tmp_path / "run.json")
+
+
+@pytest.mark.parametrize(("field", "value"), [("started_unix", 9.9e9), ("wall_seconds", 9.9e9)])
+def test_a_start_after_this_century_and_a_life_of_years_are_no_parcel(field: str, value: float) -> None:
+    with pytest.raises(ParcelError, match=field):
+        decode(encode(replace(parcel_of(), **{field: value})), "x")
