@@ -12,8 +12,9 @@ from typing import Any, cast
 
 import docker.utils
 from docker import DockerClient
+from docker.context import ContextAPI
 from docker.credentials.errors import StoreError
-from docker.errors import ContainerError, DockerException, ImageNotFound, NotFound, StreamParseError
+from docker.errors import APIError, ContainerError, DockerException, ImageNotFound, NotFound, StreamParseError
 from docker.models.images import Image
 from docker.utils.socket import SocketError
 from requests.exceptions import RequestException, Timeout
@@ -296,14 +297,26 @@ def registry_digest(client: DockerClient, reference: str) -> str:
 def why_no_engine(error: BaseException) -> str:
     """The sentence for an engine that does not answer."""
     text = str(error)
-    where = _latest_host or os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    where = _latest_host or os.environ.get("DOCKER_HOST") or _of_context() or "unix:///var/run/docker.sock"
     if "Permission denied" in text:
         return (
             f"this user may not use the container engine at {where}; join the group `docker`, or run a rootless engine"
         )
     if "No such file" in text or "refused" in text:
         return f"no container engine answers at {where}"
+    if isinstance(error.__cause__, APIError):
+        return f"the container engine at {where} answers with an error ({short(error.__cause__)}); `docker version` asks it as well"
     return f"no container engine answers at {where} ({short(error)})"
+
+
+def _of_context() -> str | None:
+    """The address of Docker's context, which the library asks where no variable names one; None without a context."""
+    try:
+        address = ContextAPI.kwargs_from_context(environment=os.environ).get("base_url")
+    except Exception:
+        # Files of the user's that Docker itself cannot read.
+        return None
+    return str(address) if address else None
 
 
 def short(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import io
@@ -187,6 +188,29 @@ def test_a_socket_that_nobody_listens_at_is_no_engine(tmp_path: Path, monkeypatc
         left.bind(str(tmp_path / "left.sock"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/left.sock")
     assert str(DockerEngine().unavailable()).startswith("no container engine answers at ")
+
+
+def test_the_engine_of_dockers_context_is_named_by_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As rootless Docker leaves it: the library asks there, and not at the usual socket."""
+    place = f"unix://{tmp_path}/rootless.sock"
+    folder = tmp_path / "contexts" / "meta" / hashlib.sha256(b"rootless").hexdigest()
+    folder.mkdir(parents=True)
+    meta = {"Name": "rootless", "Metadata": {}, "Endpoints": {"docker": {"Host": place, "SkipTLSVerify": False}}}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    (tmp_path / "config.json").write_text(json.dumps({"currentContext": "rootless"}))
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    assert DockerEngine().unavailable() == f"no container engine answers at {place}"
+
+
+def test_an_engine_that_answers_with_an_error_is_not_called_absent() -> None:
+    error = errors.DockerException("Error while fetching server API version: 400")
+    error.__cause__ = errors.APIError("400 Client Error", explanation="client version 1.24 is too old")
+    said = docker_client.why_no_engine(error)
+    assert "answers with an error" in said
+    assert "client version 1.24 is too old" in said
+    assert "no container engine" not in said
 
 
 def test_only_an_engine_that_answers_gives_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
