@@ -306,6 +306,9 @@ class Attempt:
         if self._ended_by and self._ended_by[0] in _HANGS and recorder.ended_well and ended.code == 0:
             # It had ended by itself before it was ended: its engine stood still, and handed its output over too late.
             self._ended_by = None
+        if self._ended_by and self._ended_by[0] in _HANGS and ended.out_of_memory:
+            # The kernel had killed processes of it for memory, and it waited for them: that is the reason.
+            self._ended_by = None
         if ended.left:
             kind, why = self._ended_by or (
                 ("protocol", recorder.problem) if recorder.problem else ("engine", "it was ended")

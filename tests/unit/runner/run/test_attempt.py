@@ -14,6 +14,7 @@ import pytest
 from runner import trees
 from runner.admission.record import Recorder
 from runner.engines import cell_cache
+from runner.engines.base import Exit
 from runner.engines.process.process import LocalRunning
 from runner.plan.plan import Cell
 from runner.results.parcel import Parcel
@@ -286,3 +287,13 @@ def test_what_a_cell_prints_byte_by_byte_travels_line_by_line(site: Callable[...
     pieces = [piece for _, piece in kept[0].tape]
     assert b"".join(pieces) == RECORDED.encode()[:3000]
     assert all(b"\n" in piece for piece in pieces[:-1])
+
+
+def test_a_cell_that_waits_for_children_that_were_killed_for_memory_is_named_so(
+    site: Callable[..., AttemptContext], tmp_path: Path
+) -> None:
+    attempt = Attempt(site(REPLAY), Job(CELL, 1), SLOT, (), lambda event: None)
+    for out_of_memory, ended_by in ((False, ("time-limit", "it had not ended")), (True, None)):
+        attempt._ended_by = ("time-limit", "it had not ended")
+        attempt._settle(Exit(137, out_of_memory, ""), Recorder(), tmp_path / "cache")
+        assert attempt._ended_by == ended_by
