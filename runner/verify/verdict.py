@@ -316,6 +316,8 @@ def meaning(verdict: CellVerdict, ratio: float, ends: tuple[float, float], margi
             return f"faster than the reference by more than {share}"
         return f"faster than the reference: equal is ruled out, and {per_cent(1 / ratio - 1)} is well beyond {share}"
     if verdict == "open":
+        if low > 1:
+            return f"slower for certain; the margin of {share} lies inside the interval"
         return f"the interval reaches across the margin of {share}"
     if high >= 1 + margin:
         return f"well within {share} of the reference by its ratio, and slower by {twice} or more is ruled out"

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from runner.cli.main import app
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 
 ALL = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 LONG = pytest.mark.skipif(not ALL, reason="minutes: DLBENCH_SIMULATIONS=all")
@@ -156,6 +156,22 @@ def test_of_two_runs_alone_nothing_false_is_said_and_the_output_says_what_would_
     assert "same" not in said.cells, "two sessions of a CPU are assumed to differ by more than the margin"
     # A CI that compares yesterday with today sees by the code whether all became slower, or nothing was seen.
     assert said.code == (1 if "longer" in name else 3)
+
+
+def test_an_installation_that_stalls_is_slower_in_compare_and_in_history(tmp_path: Path, writer: Writer) -> None:
+    """One window in three takes 1.6 times as long. The median of the windows is as before."""
+
+    def stalled(row: dict[str, Any]) -> dict[str, Any]:
+        longer = 1.6 if row["stage"] == "steady" and row["index"] % 3 == 0 else 1.0
+        return {**row, "seconds": row["seconds"] * longer}
+
+    for day in range(1, 7):
+        writer.write(tmp_path / f"d{day}", day, Truth(), UNCHANGED)
+    stored.change(tmp_path / "d6", "samples", stalled)
+    ended = CliRunner().invoke(app, ["compare", "d5", "d6", "--out", str(tmp_path), "--format", "json"])
+    assert ended.exit_code == 1
+    assert json.loads(ended.stdout)["common_shift"]["verdict"] == "slower"
+    assert CliRunner().invoke(app, ["history", "--out", str(tmp_path)]).exit_code == 1
 
 
 def test_compare_and_history_have_one_exit_code_for_one_thing(tmp_path: Path, writer: Writer) -> None:

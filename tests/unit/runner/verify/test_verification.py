@@ -175,7 +175,7 @@ def test_a_whole_is_open_at_the_margin_and_says_the_shift(
     (whole,) = found.wholes
     assert (whole.verdict, found.exit_code) == ("open", 3)
     assert "% longer than their references" in whole.reason
-    assert "the interval reaches across the margin of 8 %" in whole.reason
+    assert "slower for certain; the margin of 8 % lies inside the interval" in whole.reason
     assert "all 5 cells together: open" in verify_output.ending(found)
 
 
