@@ -69,9 +69,6 @@ class Trained(contract.Training):
     def read(self):
         return self.canonical({name: workspace.FetchBlob(name) for name in self.names})
 
-    def inputs(self, x, y):
-        return x, y
-
     def probe(self, x, y):
         self._feed("data", x)
         self._feed("label", y)

@@ -53,9 +53,6 @@ class Trained(contract.Training):
     def updates(self):
         return self.optimizer.t
 
-    def value(self, loss):
-        return float(loss)
-
     def predict(self, x):
         # No gradients in evaluation: they cost memory and time.
         with chainer.using_config("train", False), chainer.no_backprop_mode():

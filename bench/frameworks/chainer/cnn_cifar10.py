@@ -63,9 +63,6 @@ class Training(contract.Training):
     def read(self):
         return self._read(lambda parameter: parameter.array)
 
-    def inputs(self, x, y):
-        return x, y
-
     def _backward(self, x, y):
         x, y = to_device(x, y)
         # Dropout only in training.
@@ -96,9 +93,6 @@ class Training(contract.Training):
 
     def updates(self):
         return self.optimizer.t
-
-    def value(self, loss):
-        return float(loss)
 
     def predict(self, x):
         # No gradients in evaluation: they cost memory and time.

@@ -53,9 +53,6 @@ class Trained(contract.Training):
     def read(self):
         return self.canonical(self.parameters)
 
-    def inputs(self, x, y):
-        return x, y
-
     def probe(self, x, y):
         (loss, logits), gradients = self.gradients(self.parameters, self.state, x, y)
         return np.asarray(logits), float(loss), self.canonical(gradients)
@@ -69,9 +66,6 @@ class Trained(contract.Training):
 
     def updates(self):
         return int(optax.tree_utils.tree_get(self.state, "count"))
-
-    def value(self, loss):
-        return float(loss)
 
     def predict(self, x):
         return np.asarray(self.logits(self.parameters, x))

@@ -87,9 +87,6 @@ class Trained(contract.Training):
         self.parameters, self.statistics, self.state, loss = self.train_step(*state, self.rate, x, y)
         return started(loss)
 
-    def value(self, loss):
-        return float(loss)
-
     def predict(self, x):
         return np.asarray(self.logits(self.parameters, self.statistics, x))
 

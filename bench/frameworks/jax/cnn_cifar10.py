@@ -126,9 +126,6 @@ class Training(contract.Training):
     def skipped(self):
         return _mixed.skipped(self.state)
 
-    def value(self, loss):
-        return float(loss)
-
     def predict(self, x):
         return np.asarray(self.logits(self.parameters, x))
 

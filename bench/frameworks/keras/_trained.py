@@ -28,18 +28,12 @@ class Trained(contract.Training):
         self.loop.finish()
         return self.canonical(self.network.get_weights())
 
-    def inputs(self, x, y):
-        return x, y
-
     def probe(self, x, y):
         logits, loss, gradients = self.loop.probe(x, y)
         return logits, loss, self.canonical(gradients)
 
     def step(self, x, y):
         return self.loop.step(x, y)
-
-    def value(self, loss):
-        return float(loss)
 
     def predict(self, x):
         return self.loop.logits(x)

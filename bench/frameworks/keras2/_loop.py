@@ -32,9 +32,6 @@ class Trained(contract.Training):
     def read(self):
         return self.canonical(self.model.get_weights())
 
-    def inputs(self, x, y):
-        return x, y
-
     def probe(self, x, y):
         if self._gradients is None:
             self._gradients = gradient_function(self.model)
@@ -46,9 +43,6 @@ class Trained(contract.Training):
 
     def updates(self):
         return int(K.get_value(self.optimizer.iterations))
-
-    def value(self, loss):
-        return float(loss)
 
     def predict(self, x):
         return self.model.predict_on_batch(x)

@@ -45,9 +45,6 @@ class Trained(contract.Training):
     def read(self):
         return self.canonical([variable.get_value() for variable in self.parameters])
 
-    def inputs(self, x, y):
-        return x, y
-
     def probe(self, x, y):
         if self._probe is None:
             x_, y_, logits, loss, gradients = self.expressions
@@ -59,9 +56,6 @@ class Trained(contract.Training):
         if self.train_step is None:
             self.compile()
         return self.train_step(x, y)
-
-    def value(self, loss):
-        return float(loss)
 
     def predict(self, x):
         if self._predict is None:

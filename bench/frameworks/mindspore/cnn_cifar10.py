@@ -79,9 +79,6 @@ class Training(contract.Training):
     def read(self):
         return {name: parameter.asnumpy() for name, parameter in self.parameters.items()}
 
-    def inputs(self, x, y):
-        return x, y
-
     def probe(self, x, y):
         (loss, logits), gradients = self.gradients(Tensor(x), Tensor(y))
         return logits.asnumpy(), float(loss.asnumpy()), dict(zip(self.parameters, (g.asnumpy() for g in gradients)))

@@ -58,9 +58,6 @@ class Training(contract.Training):
     def read(self):
         return self._read(lambda parameter: parameter.data(self.context))
 
-    def inputs(self, x, y):
-        return x, y
-
     def _backward(self, x, y):
         x, y = mx.nd.array(x, ctx=self.context), mx.nd.array(y, ctx=self.context)
         with autograd.record():

@@ -64,9 +64,6 @@ class Training(contract.Training):
     def read(self):
         return {name: parameter.data(self.context).asnumpy() for name, parameter in self.parameters.items()}
 
-    def inputs(self, x, y):
-        return x, y
-
     def _backward(self, x, y):
         x, y = mx.nd.array(x, ctx=self.context, dtype="int32"), mx.nd.array(y, ctx=self.context)
         with autograd.record():

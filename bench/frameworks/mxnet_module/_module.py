@@ -41,9 +41,6 @@ class Trained(contract.Training):
     def canonical(self, own):
         return {name: own[argument] for name, argument in self.NAMES.items()}
 
-    def inputs(self, x, y):
-        return x, y
-
     def _batch(self, x, y):
         label = None if y is None else [mx.nd.array(y, ctx=self.context)]
         return DataBatch([mx.nd.array(x, ctx=self.context, dtype=self.dtype)], label)

@@ -59,9 +59,6 @@ class Trained(contract.Training):
         kept = [value.numpy().item() / 0.999 for name, value in state.items() if "beta2_pow_acc" in name]
         return powers.steps(max(kept)) if kept else 0
 
-    def value(self, loss):
-        return float(loss)
-
     # No gradients in evaluation: they cost memory and time.
     @paddle.no_grad()
     def predict(self, x):

@@ -73,9 +73,6 @@ class Training(contract.Training):
         self.optimizer.clear_grad()
         return loss
 
-    def value(self, loss):
-        return float(loss)
-
     # No gradients in evaluation: they cost memory and time.
     @paddle.no_grad()
     def predict(self, x):

@@ -65,9 +65,6 @@ class Trained(contract.Training):
     def step(self, x, y):
         return self.train_step(tf.constant(x), tf.constant(y))
 
-    def value(self, loss):
-        return float(loss)
-
     def predict(self, x):
         return self.logits(tf.constant(x)).numpy()
 

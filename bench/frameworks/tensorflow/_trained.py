@@ -40,9 +40,6 @@ class Trained(contract.Training):
     def read(self):
         return self.canonical([value.numpy() for value in self.network.trainable_variables])
 
-    def inputs(self, x, y):
-        return x, y
-
     def _loss_and_gradients(self, x, y):
         with tf.GradientTape() as tape:
             logits = tf.cast(self.network(x, training=True), tf.float32)
@@ -76,9 +73,6 @@ class Trained(contract.Training):
 
     def updates(self):
         return int(self.optimizer.iterations.numpy())
-
-    def value(self, loss):
-        return float(loss)
 
     def predict(self, x):
         return self.logits(tf.constant(x)).numpy()

@@ -126,9 +126,6 @@ class Training(contract.Training):
     def updates(self):
         return int(self.optimizer.iterations.numpy())
 
-    def value(self, loss):
-        return float(loss)
-
     def predict(self, x):
         return self.logits(tf.constant(x)).numpy()
 

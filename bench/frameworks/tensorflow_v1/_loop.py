@@ -73,9 +73,6 @@ class Trained(contract.Training):
     def updates(self):
         return int(self.session.run(self.taken))
 
-    def value(self, loss):
-        return float(loss)
-
     def predict(self, x):
         return self.evaluated(x)
 

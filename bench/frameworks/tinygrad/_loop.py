@@ -28,9 +28,6 @@ class Trained(contract.Training):
     def read(self):
         return {name: tensor.numpy() for name, tensor in self.parameters.items()}
 
-    def inputs(self, x, y):
-        return x, y
-
     def placed(self, *arrays):
         """Tensors with memory of their own: the captured step takes only such inputs."""
         return [Tensor(array).realize() for array in arrays]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
 from bench import contract, rules
@@ -91,3 +92,11 @@ def test_python_3_6_which_names_no_module_in_the_error_is_told_by_the_line(
 def test_a_metric_of_a_class_is_told_from_every_other_metric() -> None:
     assert rules.label_of(rules.auc_of("Edema of the lung")) == "Edema of the lung"
     assert rules.label_of("share of time") == ""
+
+
+def test_an_adapter_that_takes_arrays_as_they_are_and_returns_a_number_says_nothing_of_it() -> None:
+    adapter = Incomplete()
+    x, y = object(), object()
+    assert adapter.inputs(x, y) == (x, y)
+    assert adapter.value(np.float32(0.5)) == 0.5
+    assert adapter.masks() is None
