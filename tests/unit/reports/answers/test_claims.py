@@ -212,6 +212,7 @@ SOON = (
     "half of the cells heat the device",
     "short bursts of other work",
     "one cell of five has five times the noise",
+    "one window in ten takes twice as long",
 )
 
 
