@@ -6,10 +6,10 @@ import time
 
 import numpy as np
 
-from bench import bounds, collectives, parallel, parity, timing
+from bench import bounds, collectives, parallel, parity, rules, timing
 from bench.cell import RunningCell
 from bench.errors import Unsupported
-from bench.workloads import ops
+from bench.workloads import ops, slices
 
 # As in dl_bench; fewer where they would take longer than the point's own time.
 WARM_UP_RUNS = 20
@@ -51,6 +51,11 @@ class OperatorsCell(RunningCell):
     # (what of, inputs) that were drawn last.
     _drawn = (None, None)
 
+    def __init__(self, options, emitter):
+        super(OperatorsCell, self).__init__(options, emitter)
+        # A parity.Result of the last run of each point.
+        self.held = []
+
     def load_data(self):
         return None  # inputs are drawn for each point
 
@@ -58,8 +63,8 @@ class OperatorsCell(RunningCell):
         pass
 
     def proved(self, operators):
-        """Nothing is left to prove: a single operation is the same in training, and is made anew for each point."""
-        return []
+        """The last run of each point was held when its windows ended, before its inputs were thrown away."""
+        return self.held
 
     def check_parity(self, operators):
         results = check(operators, self.options.precision, self.options.devices, self.group.rank)
@@ -119,7 +124,10 @@ class OperatorsCell(RunningCell):
         refuse(point.operation, self.options.precision)
         device = self.options.device
         count = max(1, min(MOST_BUFFERS, CACHE_BYTES[device] // max(point.bytes, 1)))
-        runs = operators.runs(point.operation, point.direction, self.buffers(point, count, random))
+        buffers = self.buffers(point, count, random)
+        # A step writes into its parameter, in some frameworks into the array that it was given.
+        first = [p["w"].copy() for p in buffers] if point.direction == ops.STEP else None
+        runs = operators.runs(point.operation, point.direction, buffers)
         if operators.kernel:
             place = {"operation": point.operation, "direction": point.direction, "size": size_text(point.size)}
             self.emit("dispatch", kernel=operators.kernel, **place)
@@ -144,6 +152,11 @@ class OperatorsCell(RunningCell):
             if spent > TOO_LONG * seconds:
                 break
         self.worked_until = time.perf_counter()
+        if point.operation not in collectives.COLLECTIVES and point.direction != ops.COPY:
+            at, result = turns.last
+            values = operators.values(point.operation, point.direction, result)
+            p = dict(buffers[at], w=first[at]) if first else buffers[at]
+            self.held.append(last_run(point, values, p, self.options.precision, self.options.seed))
         return turns.fastest
 
     def agreed(self, seconds):
@@ -238,11 +251,58 @@ def check_collectives(operators, precision, devices, rank=0):
     return results
 
 
-def bound_of(operation, precision):
-    """The largest relative error of an operation at its smallest size; of a gradient by slopes, ops.SLOPE_ERROR more."""
+def last_run(point, values, p, precision, seed):
+    """The check of the last run that was measured of a point, at its size: a parity.Result, whose error is in bounds.
+
+    values: the result or the gradients; p: the inputs of that run. Parts are held, which the seed draws (bench.workloads.slices).
+    Of an optimiser, whose parameter has taken all runs: each of some numbers went where its gradient says.
+    """
+    random = np.random.RandomState(seed)
+    tensor = "%s %s %s%s" % (point.operation, point.direction, size_text(point.size), rules.LAST_RUN)
+    try:
+        if point.direction == ops.STEP:
+            error = _wrong_moves(np.asarray(values[0], dtype=np.float64), p, random)
+        else:
+            error = _worst_part(point, values, p, precision, random)
+    except (IndexError, ValueError):
+        # A result of another shape.
+        error = float("inf")
+    return parity.Result("operation", tensor, error, 1.0, error <= 1.0)
+
+
+def _wrong_moves(w, p, random):
+    at = random.randint(0, len(p["g"]), 1000)
+    clear = at[np.abs(p["g"][at]) > 0.5]
+    return float(np.count_nonzero((w[clear] - p["w"][clear]) * p["g"][clear] >= 0))
+
+
+def _worst_part(point, values, p, precision, random):
+    """The largest error of all parts, in bounds."""
+    operation, worst = ops.OPERATIONS[point.operation], 0.0
+    if precision == "fp8":
+        p = collections.OrderedDict((key, ops.to_fp8(value)) for key, value in p.items())
+    for part in slices.parts(point.operation, point.direction, p, random):
+        value = np.asarray(values[part.number], dtype=np.float64)[part.index]
+        if isinstance(part, slices.Slope):
+            along, slope = ops.slope(operation, part.p, part.name, random)
+            error = abs(float((value * along).sum()) - slope) / (np.linalg.norm(value) * np.linalg.norm(along))
+            bound = bound_of(operation, precision, point.size) + ops.SLOPE_ERROR
+        else:
+            error = (
+                parity.relative_error(value, part.expected) if value.shape == np.shape(part.expected) else float("inf")
+            )
+            bound = bound_of(operation, precision, point.size, part.terms)
+        worst = max(worst, error / bound if error == error else float("inf"))
+    return float(worst)
+
+
+def bound_of(operation, precision, size=None, terms=None):
+    """The largest relative error of an operation, at its smallest size if no other is given; of a gradient by slopes, ops.SLOPE_ERROR
+    more. terms: of the longest sum, where that is not the operation's own.
+    """
     unit, stored = ROUNDOFF[precision]
     factors = 1.0 if precision == "fp8" else math.sqrt(2.0)  # one result is rounded, or two factors are
-    terms = operation.terms(*operation.sizes[0])
+    terms = max(terms or 0, operation.terms(*(size or operation.sizes[0])))
     return bounds.MARGIN * (min(unit, operation.sums or unit) * (2.0 + math.sqrt(terms)) + stored * factors)
 
 
@@ -304,16 +364,22 @@ class Turns(object):
     def __init__(self, synchronize, runs, agree=lambda seconds: seconds, clock=time.perf_counter):
         self._synchronize, self._runs, self._agree, self._clock = synchronize, runs, agree, clock
         self.fastest = float("inf")  # seconds of a run, of all windows so far
+        # (number of its inputs, result) of the last run.
+        self.last = None
 
     def window(self, count):
         """Seconds of `count` runs."""
         runs = (self._runs * (count // len(self._runs) + 1))[:count]
+        # The memory of a result is free while the next one is computed, as in a loop that keeps none.
+        self.last = None
         self._synchronize()
         begin = self._clock()
-        for run in runs:
+        for run in runs[:-1]:
             run()
+        result = runs[-1]()
         self._synchronize()
         seconds = self._agree(self._clock() - begin)
+        self.last = (count - 1) % len(self._runs), result
         self.fastest = min(self.fastest, seconds / count)
         return seconds
 

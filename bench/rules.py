@@ -68,6 +68,9 @@ PEAK_OF_WINDOWS = "the peak of the device's memory in the measured windows alone
 SHARE_OF_KERNELS = "the share of a step's time in which kernels ran"
 EXCUSES = {COUNT_OF_UPDATES: "updates", LOSSES_COMPARED: "learning"}
 
+# The end of the name of a single operation's check at a size that was measured (bench.operators). Its error is in bounds.
+LAST_RUN = ", last run"
+
 # The quantities of the items that a cell took (bench.items), and the tensors of three.
 TAKEN = ("items", "evaluated")
 LAST_BATCH, IN_BOTH, HELD_OUT = "the last batch", "test items in training", "held-out items"
@@ -206,8 +209,10 @@ def due(workload, preset):
     task = workload_declaration(workload)["task"]
     if task == "decode":
         return ("parity", "logits"), ("proof", "logits"), ("proof", DECODED)
-    if task != "train":
-        return (("parity", "features" if task == "infer" else "operation"),)
+    if task == "operators":
+        return ("parity", "operation"), ("proof", "operation")
+    if task == "infer":
+        return (("parity", "features"),)
     before = ("logits", "loss", "gradient")
     if checks_all_before(preset):
         before += ("parameter",)

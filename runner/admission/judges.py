@@ -193,7 +193,7 @@ def _parity(evidence: Evidence) -> Failure | None:
     if not rows:
         return "parity", "it ended without the parity check, so nothing shows that it computes the same network"
     failed = [row for row in rows if not row["passed"]]
-    operations = {(row["operation"], row["direction"]) for row in recorder.rows["operations"]}
+    operations = {(row["operation"], row["direction"], row["size"]) for row in recorder.rows["operations"]}
     wrong_list = parity.incomplete(rows, checked_of(cell), recorder.steps(), operations)
     if not failed or wrong_list:
         return ("parity", wrong_list) if wrong_list else None

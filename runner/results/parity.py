@@ -27,7 +27,7 @@ QUANTITIES: dict[str, tuple[str, str]] = {
     "parameter": ("movement of the parameters", "in three or four steps, each on another batch"),
     "decay": ("weight decay", "of one step"),
     "features": ("features", "of one batch"),
-    "operation": ("operations", "each at its smallest size"),
+    "operation": ("operations", "each at its smallest size; parts of the last run at each size, the error in bounds"),
     "moved": ("training moved every tensor", "the share of its numbers that stayed; at least one must differ"),
     "updates": ("the optimiser's count of its steps", "its distance from the steps that were measured"),
     "prediction": ("prediction", "logits of one batch, as the evaluation computes them"),
@@ -159,7 +159,9 @@ def allowed(row: Mapping[str, Any], cell: Checked, steps: int) -> float | None:
     """The largest error of a check that this host allows; None where the reference has no such quantity. `steps`: that were measured."""
     quantity, tensor = row["quantity"], row["tensor"]
     if _task(cell.workload) == "operators":
-        return _OPERATIONS.get(cell.precision) if quantity == "operation" else None
+        if quantity != "operation":
+            return None
+        return 1.0 if tensor.endswith(rules.LAST_RUN) else _OPERATIONS.get(cell.precision)
     if row["variant"] not in variants(cell.workload):
         return None
     own = bounds(cell.workload, cell.precision, row["variant"], cell.devices)
@@ -202,12 +204,12 @@ def _foreign_bound(row: Mapping[str, Any], cell: Checked, steps: int) -> str | N
 
 
 def incomplete(
-    rows: Sequence[Mapping[str, Any]], cell: Checked, steps: int, measured: Iterable[tuple[str, str]]
+    rows: Sequence[Mapping[str, Any]], cell: Checked, steps: int, measured: Collection[tuple[str, str, str]]
 ) -> str | None:
     """The fault of the list of a cell's checks, as a sentence: another reference's, a quantity twice, a tensor that is missing.
 
     A quantity that has no row at all is not named here: some cells are excused from it. `steps` and `measured` are what the cell
-    measured: optimiser steps, and the (operation, direction) of single operations.
+    measured: optimiser steps, and the (operation, direction, size) of single operations.
     """
     if foreign := next((why for row in rows if (why := _foreign_bound(row, cell, steps))), None):
         return foreign
@@ -234,7 +236,9 @@ def incomplete(
 def due(cell: Checked, checked: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
     """The (phase, quantity) that the cell owes. `checked` are those that it has: an older bench's may stand in for a newer one."""
     stand_in = {new: old for new, old in _OLDER_QUANTITY.items() if new not in checked and old in checked}
-    return [stand_in.get(key, key) for key in rules.due(cell.workload, cell.preset)]
+    owed = [stand_in.get(key, key) for key in rules.due(cell.workload, cell.preset)]
+    # Of collectives, which several devices measure alone, the last run is not held: its buffers are zeros.
+    return [key for key in owed if key != (PROOF, "operation") or cell.devices == 1]
 
 
 def _due_tensors(variant: str, cell: Checked, owed: Iterable[tuple[str, str]]) -> set[tuple[str, str, str]]:
@@ -248,10 +252,15 @@ def _due_tensors(variant: str, cell: Checked, owed: Iterable[tuple[str, str]]) -
     return {(phase, quantity, tensor) for phase, quantity in owed for tensor in tensors.get(quantity, ())}
 
 
-def _due_operations(cell: Checked, measured: Iterable[tuple[str, str]]) -> set[tuple[str, str, str]]:
-    """The checks of the operations that were measured. A copy computes nothing."""
-    return {
+def _due_operations(cell: Checked, measured: Iterable[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
+    """The checks of the operations that were measured: at the smallest size, and of the last run at each. A copy computes nothing."""
+    computed = [point for point in measured if point[1] != "copy"]
+    before = {
         ("parity", "operation", f"{name} of {cell.devices} devices" if name in COLLECTIVES else f"{name} {direction}")
-        for name, direction in measured
-        if direction != "copy"
+        for name, direction, _ in computed
+    }
+    return before | {
+        (PROOF, "operation", f"{name} {direction} {size}{rules.LAST_RUN}")
+        for name, direction, size in computed
+        if name not in COLLECTIVES
     }

@@ -257,17 +257,39 @@ def test_every_quantity_of_the_reference_is_wanted(play: Play, at: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("checks", "expected"),
+    ("checks", "last_runs", "expected"),
     [
-        ({"add forward": 1e-9, "add gradient": 1e-9}, None),
-        ({"add forward": 1e-9}, "it did not check operation add gradient"),
-        ({"add forward": 1e-9, "add gradient": 1.0}, "operation add gradient is off by 1 where"),
+        ({"add forward": 1e-9, "add gradient": 1e-9}, ("forward", "gradient"), None),
+        ({"add forward": 1e-9}, ("forward", "gradient"), "it did not check operation add gradient"),
+        (
+            {"add forward": 1e-9, "add gradient": 1.0},
+            ("forward", "gradient"),
+            "operation add gradient is off by 1 where",
+        ),
+        (
+            {"add forward": 1e-9, "add gradient": 1e-9},
+            ("forward",),
+            "it did not check operation add gradient 8, last run",
+        ),
+        ({"add forward": 1e-9, "add gradient": 1e-9}, (), "it ended without a required check"),
     ],
 )
 def test_each_operation_that_was_measured_was_checked(
-    play: Play, checks: dict[str, float], expected: str | None
+    play: Play, checks: dict[str, float], last_runs: tuple[str, ...], expected: str | None
 ) -> None:
     phase, check = ({"event": "phase", "name": "parity", "seconds": 0.1}, {"event": "parity", "variant": ""})
+    last = [
+        check
+        | {
+            "quantity": "operation",
+            "tensor": f"add {direction} 8, last run",
+            "error": 0.1,
+            "bound": 1.0,
+            "passed": True,
+        }
+        for direction in last_runs
+    ]
+    proof = phase | {"name": "proof"}
     rows = [
         check | {"quantity": "operation", "tensor": name, "error": error, "bound": 3e-6, "passed": True}
         for name, error in checks.items()
@@ -287,6 +309,7 @@ def test_each_operation_that_was_measured_was_checked(
     ]
     begin = [event for event in EVENTS if event["event"] in ("environment", "plan")]
     told = [phase | {"state": "begin"}, *rows, phase | {"state": "end"}, *measured]
+    told += [proof | {"state": "begin"}, *last, proof | {"state": "end"}]
     _, (_, kind, reason) = play(
         [lines([*begin, *({"t": 9.0, "v": 1} | event for event in told), EVENTS[-1] | {"steps": 18}])], cell=OPS
     )
