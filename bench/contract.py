@@ -137,6 +137,10 @@ class Decoding(_Adapter):
     def logits(self):
         """The logits (N, vocabulary) of the last prefill or step, as a float32 NumPy array. They were computed there."""
 
+    @abc.abstractmethod
+    def cached(self):
+        """The keys and values as they are stored, of all blocks: a list of float32 NumPy arrays, in any layout."""
+
 
 class Operators(_Adapter):
     """Task "operators": the single operations of bench.workloads.ops."""
@@ -245,7 +249,7 @@ class Specification(_Module):
     # Inference only: features(p, x, rounding), with SHAPE and FEATURES. None: the workload is trained.
     features = None
 
-    # Decoding only: decoded(p, sequences, rounding), tensor -> logits, with tensor_of, draw_sequences and the sizes of gpt2-decode.
+    # Decoding only: decoded(p, sequences, rounding), tensor -> logits, with tensor_of, draw_sequence and the sizes of gpt2-decode.
     decoded = None
 
     def adjust_parity(self, parameters, batches):

@@ -19,28 +19,33 @@ FEWEST_PROMPTS = 5
 FEWEST_TOKENS = 100
 # A greedy token is held where the reference's largest logit leads the next by so many errors that a logit may have.
 CLEAR = 8.0
+# Binary digits of the longest shorter type: of float16, and of e4m3.
+SHORTER_DIGITS = {"float32": 11, "half": 4}
 
 
 class DecodingCell(RunningCell):
     """Inference with the parameters that the seed draws, on random tokens."""
 
     def load_data(self):
-        random, workload = np.random.RandomState(self.options.seed), self.workload
-        each = self.batch * workload.GENERATED
-        sequences = workload.draw_sequences(random, self.batch, self.preset["test_items"] // each)
+        """How many sequences the preset has. The digest is of these; a cell that lasts longer draws further ones."""
+        each = self.batch * self.workload.GENERATED
+        sequences = self.preset["test_items"] // each
         digest = hashlib.sha256()
-        for sequence in sequences:
-            digest.update(memoryview(sequence).cast("B"))
-        items = each * len(sequences)
+        for number in range(sequences):
+            digest.update(memoryview(self.draw(number)).cast("B"))
+        items = each * sequences
         name = self.declared["data"]
         self.emit("data", name=name, source="generated", sha256=digest.hexdigest(), train_items=0, test_items=items)
         return sequences
+
+    def draw(self, number):
+        return self.workload.draw_sequence(self.options.seed, number, self.batch)
 
     def fill(self, decoding, data, random):
         decoding.load(canonical.draw_parameters(self.workload, random, True, self.variant))
 
     def measure(self, framework, decoding, data, random):
-        self.decoding, self.sequences = decoding, itertools.cycle(data)
+        self.decoding, self.sequences = decoding, map(self.draw, itertools.count())
         self.arrived, self.between = [], []
         self.loop = timing.Loop(self.step, self.tokens(), framework.synchronize, self.observe)
         with self.phase("compile"):
@@ -55,12 +60,13 @@ class DecodingCell(RunningCell):
             for _ in range(FEWEST_PROMPTS):
                 self.emit_metric(rules.FIRST_TOKEN, self.prefill())
             if self.preset["epochs"]:
-                self.measure_all(len(data) * self.preset["epochs"], per_window, step_seconds)
+                self.measure_all(data * self.preset["epochs"], per_window, step_seconds)
             else:
                 self.measure_windows(self.loop, per_window, step_seconds, lambda left: self.begin_if_over())
             self.emit_between()
         self.device_peak_bytes = framework.device_peak_bytes()
-        self.steps, self.last = self.loop.steps, (self.sequence, list(self.told), np.array(decoding.logits()))
+        logits, cache = np.array(decoding.logits()), [np.array(array) for array in decoding.cached()]
+        self.steps, self.last = self.loop.steps, (self.sequence, list(self.told), logits, cache)
 
     def steps_per_window(self, step_seconds):
         """A power of two, so that a window ends where a sequence ends."""
@@ -140,14 +146,15 @@ class DecodingCell(RunningCell):
         return results
 
 
-def last_sequence(workload, parameters, precision, sequence, told, logits):
+def last_sequence(workload, parameters, precision, sequence, told, logits, cache):
     """The checks of the last sequence that was measured, as it was measured: a list of parity.Result.
 
     sequence (N, T): its tokens; told: the greedy tokens (N,) so far, of the prompt and of each step; logits (N, vocabulary): the last
-    ones. NumPy computes a few rows without a cache, in float32, which errs by a thousandth of the bound.
+    ones; cache: the keys and values. NumPy computes a few rows without a cache, in float32, which errs by a thousandth of the bound.
 
-    logits         their relative error: they hang on the whole cache
-    greedy tokens  how many are others than the reference's, where its choice is clear
+    logits               their relative error: they hang on the whole cache
+    greedy tokens        how many are others than the reference's, where its choice is clear
+    digits of the cache  the share of its numbers that have those of a shorter type only
     """
     rows = np.linspace(0, len(sequence) - 1, min(workload.COMPARED, len(sequence))).astype(np.int64)
     begin, end = workload.PROMPT - 1, workload.PROMPT - 1 + len(told)
@@ -162,8 +169,22 @@ def last_sequence(workload, parameters, precision, sequence, told, logits):
         seen.append(logits[row])
         due.append(exact[-1])
     errors = {"logits": parity.relative_error(np.array(seen), np.array(due)), rules.GREEDY: float(wrong)}
+    errors[rules.DIGITS_OF_CACHE] = shorter_share(cache, precision)
     limits = {tensor: bounds[rules.DECODED, tensor] for tensor in errors}
     return [
         parity.Result(rules.DECODED, tensor, error, limits[tensor], bool(error <= limits[tensor]))
         for tensor, error in errors.items()
     ]
+
+
+def shorter_share(cache, precision):
+    """The share of the numbers in the cache, which are not 0, that a shorter type holds as well; 1 where all are 0.
+
+    Of float32 that is float16, whose digits bfloat16 and fp8 have, too; of a half type fp8 (e4m3).
+    """
+    digits = SHORTER_DIGITS["half" if precision in rules.WIDE else "float32"]
+    count = shorter = 0
+    for array in cache:
+        fractions = np.frexp(array[array != 0])[0].astype(np.float64) * 2.0**digits
+        count, shorter = count + fractions.size, shorter + np.count_nonzero(fractions == np.round(fractions))
+    return shorter / float(count) if count else 1.0

@@ -74,8 +74,8 @@ LAST_RUN = ", last run"
 # The quantities of the items that a cell took (bench.items), and the tensors of three.
 TAKEN = ("items", "evaluated")
 LAST_BATCH, IN_BOTH, HELD_OUT = "the last batch", "test items in training", "held-out items"
-# The quantity of the last sequence that was measured token by token (bench.decoding), and one of its tensors.
-DECODED, GREEDY = "decoded", "greedy tokens"
+# The quantity of the last sequence that was measured token by token (bench.decoding), and two of its tensors.
+DECODED, GREEDY, DIGITS_OF_CACHE = "decoded", "greedy tokens", "digits of the cache"
 # The quantity of what is exact in some steps, by the end of a tensor's name (bench.digits, bench.measured, bench.parity).
 EXACT = {
     # A number of an embedding's row that no batch named moves, or moves otherwise than Adam's moments say: one is too many.
@@ -237,8 +237,17 @@ def taken(precision):
 
 
 def decoded(precision):
-    """(DECODED, tensor) -> the largest error, of bench.decoding. Greedy tokens are counted: one that is another is too many."""
-    return {(DECODED, "logits"): LOGITS_OF_EVALUATION[precision], (DECODED, GREEDY): 0.5}
+    """(DECODED, tensor) -> the largest error, of bench.decoding. Greedy tokens are counted: one that is another is too many.
+
+    Of the numbers in the cache so large a share may have the digits of a shorter type: 1/8192 of float32's have those of float16, 1/16 of
+    bfloat16's those of fp8.
+    """
+    shorter = 0.5 if precision in WIDE else 0.01
+    return {
+        (DECODED, "logits"): LOGITS_OF_EVALUATION[precision],
+        (DECODED, GREEDY): 0.5,
+        (DECODED, DIGITS_OF_CACHE): shorter,
+    }
 
 
 def adapters_of(framework, folder=FRAMEWORKS):

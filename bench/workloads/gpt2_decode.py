@@ -44,9 +44,13 @@ def draw_batch(random):
     return x, None
 
 
-def draw_sequences(random, batch, many):
-    """[(batch, 256) int32 random tokens] of `many` sequences: a prompt, and the tokens that are fed after it."""
-    return [random.randint(0, VOCABULARY, (batch, PROMPT + GENERATED)).astype(np.int32) for _ in range(many)]
+def draw_sequence(seed, number, batch):
+    """(batch, 256) int32 random tokens of a sequence, counted from 0: a prompt, and the tokens that are fed after it.
+
+    No number comes twice in a cell: a server's cache of prompts would answer the second time from memory.
+    """
+    random = np.random.RandomState([seed % 2**32, seed // 2**32 % 2**32, number])
+    return random.randint(0, VOCABULARY, (batch, PROMPT + GENERATED)).astype(np.int32)
 
 
 def decoded(p, sequences, rounding):

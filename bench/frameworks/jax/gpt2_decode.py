@@ -88,3 +88,6 @@ class Decoding(contract.Decoding):
 
     def logits(self):
         return np.asarray(self.last.astype(jnp.float32))
+
+    def cached(self):
+        return [np.asarray(block.astype(jnp.float32)) for block in self.cache]

@@ -74,3 +74,6 @@ class Decoding(contract.Decoding):
 
     def logits(self):
         return ops.convert_to_numpy(self.last)
+
+    def cached(self):
+        return [ops.convert_to_numpy(kept) for block in self.cache for kept in block]

@@ -92,3 +92,6 @@ class Decoding(contract.Decoding):
 
     def logits(self):
         return self.last.numpy()
+
+    def cached(self):
+        return [kept.numpy() for block in self.cache for kept in block]

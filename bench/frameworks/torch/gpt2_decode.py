@@ -89,3 +89,6 @@ class Decoding(contract.Decoding):
 
     def logits(self):
         return self.last.float().cpu().numpy()
+
+    def cached(self):
+        return [block.float().cpu().numpy() for block in self.cache]

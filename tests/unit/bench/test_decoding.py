@@ -13,7 +13,7 @@ import pytest
 from bench import bounds, canonical, contract, decoding, parity, rules
 from bench.errors import Unsupported
 from bench.transformer import EPSILON, Transformer
-from bench.workloads import gpt2_decode
+from bench.workloads import gpt2_decode, ops
 from runner.results import parity as of_host
 from runner.results.plausible.work import BYTES_READ, MULTIPLY_ADDS, least_bytes
 from tests.fixtures.events import Emitter
@@ -80,6 +80,9 @@ class Cached(contract.Decoding):
 
     def logits(self) -> Any:
         return self.last.astype(np.float32)
+
+    def cached(self) -> Any:
+        return [self.cache.astype(np.float32)]
 
     @property
     def decodes(self) -> bool:
@@ -181,6 +184,31 @@ class OnlyTheProofComputed(Cached):
             told[:] = super().step(tokens)
         self.owed = []
         return super().logits()
+
+
+class CacheInHalf(Cached):
+    """Of a long sequence: keys and values are rounded to float16 as they are stored."""
+
+    def block(self, h: Any, name: str, cache: Any) -> Any:
+        out = super().block(h, name, cache)
+        if self.place > 28:
+            cache[:, :, self.place] = in_float16(cache[:, :, self.place])
+        return out
+
+
+class RemembersPrompts(Cached):
+    """A prompt that came before is answered from memory."""
+
+    hits = 0
+
+    def load(self, parameters: Any) -> None:
+        super().load(parameters)
+        self.known: dict[bytes, Any] = {}
+
+    def prefill(self, prompts: Any) -> Any:
+        self.hits += prompts.tobytes() in self.known
+        self.known[prompts.tobytes()] = None
+        return super().prefill(prompts)
 
 
 BY_PARITY = (OnePositionLate, PositionsNotAdvanced, MaskMissing, AnotherRow, EarlierSequence, Forgets, ItselfNotSeen)
@@ -293,8 +321,8 @@ def test_a_cell_times_each_prompt_and_each_token(epochs: int | None, stop: str) 
     ("adapter", "failed"),
     [
         (Cached, set()),
-        # The sequences come round, so the earlier one may be the same.
         *((mistake, {"logits"}) for mistake in BY_PARITY if mistake is not EarlierSequence),
+        (CacheInHalf, {rules.DIGITS_OF_CACHE}),
         (OneTokenBehind, {"logits"}),
         (KeepsItsToken, {rules.GREEDY}),
         (OnlyTheProofComputed, {rules.GREEDY}),
@@ -309,7 +337,39 @@ def test_the_last_sequence_is_held_as_it_was_measured(adapter: type[Cached], fai
     assert {(result.quantity, result.tensor) for result in results} == {
         (rules.DECODED, "logits"),
         (rules.DECODED, rules.GREEDY),
+        (rules.DECODED, rules.DIGITS_OF_CACHE),
     }
+
+
+def test_no_sequence_comes_twice_and_each_follows_from_the_seed_and_its_number() -> None:
+    adapter = RemembersPrompts()
+    made, _ = measured(adapter, {"seconds": 0.3, "test_items": 5 * 16 * 2})
+    assert len(adapter.known) > 4
+    assert adapter.hits == 0
+    first, again = (made.workload.draw_sequence(1, 7, 5) for _ in range(2))
+    assert (first == again).all()
+    assert (
+        len({made.workload.draw_sequence(seed, number, 5).tobytes() for seed in (1, 2, 2**40) for number in range(9)})
+        == 27
+    )
+
+
+def test_the_digits_of_a_cache_show_a_shorter_type() -> None:
+    values = np.random.RandomState(0).normal(size=(2, 5000)).astype(np.float32)
+    bfloat16 = (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
+    fp8 = ops.to_fp8(values.astype(np.float64)).astype(np.float32)
+    half = values.astype(np.float16).astype(np.float32)
+    bound = {
+        precision: rules.decoded(precision)[rules.DECODED, rules.DIGITS_OF_CACHE]
+        for precision in ("fp32", "bf16", "fp16")
+    }
+    assert decoding.shorter_share([values], "fp32") < bound["fp32"] / 10
+    for shorter in (bfloat16, half, fp8, np.zeros_like(values)):
+        assert decoding.shorter_share([shorter], "fp32") == 1.0 > bound["fp32"]
+    assert decoding.shorter_share([values, half[:, :500]], "fp32") > bound["fp32"]
+    for precision, honest in (("bf16", bfloat16), ("fp16", half)):
+        assert decoding.shorter_share([honest], precision) < bound[precision] / 4
+        assert decoding.shorter_share([fp8], precision) > bound[precision]
 
 
 @pytest.mark.usefixtures("stored")
@@ -331,7 +391,7 @@ def test_the_host_asks_for_every_step_before_and_after_and_for_the_last_sequence
     checked = of_host.Checked(NAME, "fp32", "quick", 1)
     row = {"phase": "proof", "quantity": "decoded", "tensor": rules.GREEDY, "variant": "", "error": 0.0, "bound": 0.5}
     assert of_host.allowed(row, checked, 1) == 0.5
-    assert "did not check decoded logits" in str(of_host.incomplete([row], checked, 1, []))
+    assert "it did not check decoded " in str(of_host.incomplete([row], checked, 1, []))
 
 
 def test_the_arithmetic_and_the_bytes_of_a_token() -> None:
