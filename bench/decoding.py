@@ -62,7 +62,7 @@ class DecodingCell(RunningCell):
             if self.preset["epochs"]:
                 self.measure_all(data * self.preset["epochs"], per_window, step_seconds)
             else:
-                self.measure_windows(self.loop, per_window, step_seconds, lambda left: self.begin_if_over())
+                self.measure_windows(self.loop, per_window, step_seconds, lambda share, left: self.begin_if_over())
             self.emit_between()
         self.device_peak_bytes = framework.device_peak_bytes()
         logits, cache = np.array(decoding.logits()), [np.array(array) for array in decoding.cached()]
