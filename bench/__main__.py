@@ -8,6 +8,7 @@ import sys
 
 from bench import (
     bounds,
+    canonical,
     contract,
     cuda,
     curve,
@@ -24,6 +25,9 @@ from bench import (
 from bench.cell import setup_of
 from bench.protocol import Emitter
 from bench.run import run
+
+# Training workloads, the one first whose step takes least time.
+SMALL = ("mlp-mnist", "cnn-mnist", "gru-imdb", "cnn-cifar10")
 
 
 def parser():
@@ -55,6 +59,10 @@ def parser():
 
     listing = commands.add_parser("frameworks", help="list the frameworks that this interpreter has, as JSON")
     listing.add_argument("--framework", choices=rules.framework_names(), help="look for this one only")
+
+    first = commands.add_parser("first-step", help="train a framework's smallest network for a step on the CPU")
+    first.add_argument("framework", choices=rules.framework_names())
+    first.add_argument("others", nargs="*", help="frameworks that are imported in the same process")
 
     found = commands.add_parser("data", help="look which data sets a folder holds; the answer is JSON")
     found.add_argument("names", nargs="+", metavar="NAME", choices=data.names())
@@ -156,6 +164,31 @@ def check_adapter(options):
     return verdict
 
 
+def first_step(name, others):
+    """Import what the cells of some frameworks use, and take a step of the first one's smallest network of SMALL."""
+    setup = contract.Setup("cpu", "fp32", "default", 1, 1, True)
+    framework = contract.load_framework(name)
+    framework.configure(setup)
+    workload = smallest(name)
+    if workload:
+        adapter = contract.load_adapter(name, workload)(setup)
+        if adapter.compile:
+            adapter.compile()
+        adapter.load(canonical.parity_case(contract.specification(workload), parity.variant_of(adapter, workload))[0])
+        x, y = parity.first_batch(workload, adapter)
+        adapter.value(adapter.step(x, y))
+        adapter.predict(x)
+    for other in others:
+        contract.load_framework(other)
+        if smallest(other):
+            contract.load_adapter(other, smallest(other))
+
+
+def smallest(framework):
+    """The first of SMALL that a framework has, or None."""
+    return next((name for name in SMALL if rules.adapter_module(framework, name.replace("-", "_"))), None)
+
+
 def failures(results):
     """A line for each result that did not pass."""
     return ["%s %s: %.2g > %.2g" % (r.quantity, r.tensor, r.error, r.bound) for r in results if not r.passed]
@@ -238,6 +271,9 @@ def answer(options):
     if options.command == "frameworks":
         emitter = Emitter()  # a framework that prints on import must not break the JSON
         emitter.write(json.dumps(list_frameworks(options.framework)).encode("utf-8") + b"\n")
+        return 0
+    if options.command == "first-step":
+        first_step(options.framework, options.others)
         return 0
     if options.command == "data":
         print(json.dumps({name: data.problem(name, options.data) for name in options.names}))

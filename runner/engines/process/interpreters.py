@@ -37,6 +37,11 @@ class Interpreter:
     path: Path
     version: str  # e.g. 3.11.7
 
+    @property
+    def release(self) -> tuple[int, ...]:
+        """(3, 11)"""
+        return tuple(int(part) for part in self.version.split(".")[:2])
+
 
 @functools.cache
 def find_interpreter(minor: str) -> Interpreter | str:

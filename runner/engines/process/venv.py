@@ -1,7 +1,8 @@
 """Cells in virtual environments made from the same locks as the container images: for machines without an engine.
 
-One environment per image, lock and interpreter, kept in the user's cache. pip installs it, so that a site's own pip
-configuration holds: mirrors, extra indexes, wheel folders, certificates, proxies.
+One environment per image, lock and interpreter, kept in the user's cache. uv installs it in a fifth of pip's time. A site's own pip
+configuration holds: mirrors, extra indexes, wheel folders, certificates, proxies (uv_settings.py). If uv cannot install a lock, pip tries
+it, and the error has pip's words. pip alone installs for Pythons that uv does not know.
 """
 
 from __future__ import annotations
@@ -13,25 +14,34 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
+from bench import rules
 from runner import known_messages, trees
 from runner.catalog import architectures
 from runner.catalog.images import LINKS, read_pins
 from runner.engines import folder_probe
 from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
-from runner.engines.process import environment_pins
+from runner.engines.process import environment_pins, uv_settings
 from runner.engines.process.interpreters import Interpreter, find_interpreter
-from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
+from runner.engines.process.process import (
+    NOT_WALLED_IN,
+    LocalRunning,
+    cell_environment,
+    make_scratch,
+    start_process,
+    sweep_scratch,
+)
 from runner.errors import naming, system_fault
 from runner.images import pip_configuration
-from runner.paths import CACHE_FIX, cache_folder, nearest
-from runner.text import plural
+from runner.paths import CACHE_FIX, cache_folder, find_program, nearest
+from runner.text import plural, visible
 
 if TYPE_CHECKING:
     from runner.catalog.images import Image
@@ -40,13 +50,27 @@ if TYPE_CHECKING:
 OLD_PIP = "pip==21.3.1 --hash=sha256:deaf32dcd9ab821e359cd8330786bcd077604b5c5730c0b096eda46f95c24a2d"
 OLD_PIP_BELOW = (3, 8)
 
+# The wheels of pip and setuptools that an interpreter brings: ensurepip takes four seconds to install them.
+_BUNDLED = """
+import ensurepip, glob, os
+folder = getattr(ensurepip, "_WHEEL_PKG_DIR", None) or os.path.join(os.path.dirname(ensurepip.__file__), "_bundled")
+print("\\n".join(glob.glob(os.path.join(glob.escape(folder), "*.whl"))))
+"""
+# Files are copied: a cell that writes into its environment must not change uv's cache, of which others are made. Every index is asked, as
+# pip does it, since the lock's digests say which file is right. Bytecode: NewEnvironment.first_step.
+_UV = ("--no-config", "--link-mode", "copy", "--no-deps", "--index-strategy", "unsafe-best-match")
+
+_FIRST_STEP = ("-m", "bench", "first-step")
+# The longest that the first import and step of a framework may take.
+_FIRST_STEP_SECONDS = 180
+
 COMPLETE = ".complete"
 # The same of an environment that `runner images try` made: it holds the pins that were left out.
 COMPLETE_TRIAL = "left-out"
 _SHOWN_LINES = 15
 
-# The message of pip when no index has a requirement. A wheel that it refuses for its hash gives another message.
-_NOT_FOUND = "No matching distribution found"
+# The messages of pip and of uv when no index has a requirement. A wheel that is refused for its hash gives another message.
+_NOT_FOUND = ("No matching distribution found", "No solution found when resolving")
 
 # Pip's settings that would install elsewhere, as variables of the user's environment.
 _MISPLACING = tuple(f"PIP_{name.upper()}" for name in pip_configuration.MISPLACING)
@@ -191,15 +215,16 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[str], None]) -> None:
     """Make the environment in its final place; the marker, written last, says that it is whole."""
     packages = plural(sum(len(read_pins(lock)) for lock in image.locks), "package")
-    say(f"{image.name}: installing {packages}, {image.download_gb:g} GB where pip has none cached")
+    say(f"{image.name}: installing {packages}, {image.download_gb:g} GB where none are cached")
     environment = NewEnvironment(image, interpreter, folder, say)
     environment.install(image.lock_path)
     environment.build_sources()
     environment.finish()
     if why := environment_pins.difference(folder, image.locks):
         raise EngineError(
-            f"{image.name}: pip ended well, and {folder} is not what it installed: {why}; see `pip config list`"
+            f"{image.name}: its packages were installed, and {folder} is not what its lock says: {why}; see `pip config list`"
         )
+    environment.first_step()
     with naming(folder / COMPLETE):
         (folder / COMPLETE).write_text(f"{_key(image, interpreter)}\n")
 
@@ -213,39 +238,57 @@ class NewEnvironment:
         log.parent.mkdir(parents=True, exist_ok=True)
         trees.remove(folder)
         self.folder = folder
+        self._python = str(folder / "bin" / "python")
         self._image, self._say, self._steps = image, say, _Steps(image.name, log)
         # In two steps: `venv` alone swallows the words of ensurepip.
         bare = [str(interpreter.path), "-I", "-m", "venv", "--without-pip", str(folder)]
         self._steps.must_succeed(bare, "the environment could not be made")
-        pip = [str(folder / "bin" / "python"), "-I", "-m", "ensurepip", "--upgrade", "--default-pip"]
-        self._steps.must_succeed(pip, "the environment could not be made: its pip could not be installed")
-        self._steps.settings = pip_configuration.variables(str(folder / "bin" / "python"))
-        self._pip = [
-            str(folder / "bin" / "python"),
-            "-m",
-            "pip",
-            "--no-input",
-            "--disable-pip-version-check",
-            "install",
-        ]
-        if tuple(int(part) for part in interpreter.version.split(".")[:2]) < OLD_PIP_BELOW:
+        self._uv = find_program("uv") if interpreter.release >= OLD_PIP_BELOW else None
+        if not self._seeded(interpreter):
+            pip = [self._python, "-I", "-m", "ensurepip", "--upgrade", "--default-pip"]
+            self._steps.must_succeed(pip, "the environment could not be made: its pip could not be installed")
+        self._steps.settings = pip_configuration.variables(self._python)
+        self._pip = [self._python, "-m", "pip", "--no-input", "--disable-pip-version-check", "install"]
+        if interpreter.release < OLD_PIP_BELOW:
             lock = folder / "pip.lock"
             with naming(lock):
                 lock.write_text(f"{OLD_PIP}\n")
             old = [*self._pip, "--require-hashes", "-r", str(lock)]
             self._steps.must_succeed(old, f"{OLD_PIP} could not be installed")
 
+    def _seeded(self, interpreter: Interpreter) -> bool:
+        """Install the interpreter's own pip by uv; False where there is no uv, or the interpreter's wheels lie elsewhere."""
+        if self._uv is None:
+            return False
+        asked = subprocess.run([interpreter.path, "-I", "-c", _BUNDLED], capture_output=True, text=True, check=False)
+        wheels = asked.stdout.split("\n")[:-1]
+        if not any(Path(wheel).name.startswith("pip-") for wheel in wheels):
+            return False
+        return self._steps.succeeds([*self._by_uv(), "--offline", *wheels], uv=True)
+
+    def _by_uv(self) -> list[str]:
+        assert self._uv is not None
+        return [self._uv, "pip", "install", "--python", self._python, *_UV]
+
     def install(self, lock: Path) -> None:
         """Install what a lock names, wheels only."""
-        wheels = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", str(lock)]
-        if self._steps.succeeds([*self._pip, *wheels]):
-            return
-        extra_index = self._image.extra_index
-        if extra_index is None or not self._steps.said(_NOT_FOUND):
+        wheels = ["--only-binary", ":all:", "--require-hashes", "-r", str(lock)]
+        if self._uv is not None:
+            if self._installed([*self._by_uv(), *wheels], uv=True):
+                return
+            self._say(f"{self._image.name}: uv could not install its lock, so pip tries it")
+        if not self._installed([*self._pip, "--no-deps", *wheels], uv=False):
             raise self._steps.failure("its lock could not be installed")
+
+    def _installed(self, command: list[str], uv: bool) -> bool:
+        """Run it, and where the site does not have a package once more with the image's further index; True if it succeeded."""
+        if self._steps.succeeds(command, uv=uv):
+            return True
+        extra_index = self._image.extra_index
+        if extra_index is None or not self._steps.said(*_NOT_FOUND):
+            return False
         self._say(f"{self._image.name}: once more with {extra_index}")
-        again = [*self._pip, *wheels, "--extra-index-url", extra_index]
-        self._steps.must_succeed(again, "its lock could not be installed")
+        return self._steps.succeeds([*command, "--extra-index-url", extra_index], uv=uv)
 
     def build_sources(self) -> None:
         """Build and install what the image has as source archives only."""
@@ -254,11 +297,32 @@ class NewEnvironment:
             sources = [*self._pip, *build, "-r", str(self._image.sources_path)]
             self._steps.must_succeed(sources, "its sources could not be built")
 
+    def first_step(self) -> None:
+        """Import the frameworks and take a step: that writes the bytecode of what cells use, and is a first sign that they work.
+
+        A cell writes none, so without this each repeat would compile it. pip has compiled every file. A failure is only told:
+        the cells will tell why.
+        """
+        python = [name for name in self._image.frameworks if "entrypoint" not in rules.framework_declaration(name)]
+        if self._uv is None or not python:
+            return
+        scratch = make_scratch()
+        try:
+            cell = cell_environment(Slot("cpu", (), (), None), scratch, scratch) | {"PYTHONNOUSERSITE": "1"}
+            del cell["PYTHONDONTWRITEBYTECODE"]
+            step = [self._python, *_FIRST_STEP, *python]
+            if not self._steps.succeeds(step, environment=cell, seconds=_FIRST_STEP_SECONDS):
+                why = self._steps.last_line()
+                self._say(f"{self._image.name}: its first step failed ({why}); its cells will tell more")
+        finally:
+            trees.detach(scratch)
+            trees.remove(scratch)
+
     def finish(self) -> None:
         """Run the script of all images, and the image's finish.sh, where it has one."""
         for path in (LINKS, self._image.finish_path):
             if path.is_file():
-                self._steps.must_succeed(["sh", str(path)], f"{path} failed", self.folder / "bin")
+                self._steps.must_succeed(["sh", str(path)], f"{path} failed", programs=self.folder / "bin")
 
 
 class _Steps:
@@ -273,9 +337,13 @@ class _Steps:
         with naming(log):
             log.write_bytes(b"")
 
-    def said(self, words: str) -> bool:
-        """True if the words are among the last command's last lines."""
-        return any(words in line for line in self._last)
+    def said(self, *words: str) -> bool:
+        """True if any of these words are among the last command's last lines."""
+        return any(word in line for line in self._last for word in words)
+
+    def last_line(self) -> str:
+        """The last line that the last command printed, for a sentence."""
+        return visible(next((line.strip() for line in reversed(self._last) if line.strip()), "it printed nothing"), 200)
 
     def failure(self, what: str) -> EngineError:
         # pip's warnings, of each attempt to reach an index, would hide its reason.
@@ -289,39 +357,73 @@ class _Steps:
         if not self.succeeds(command, programs):
             raise self.failure(failure)
 
-    def succeeds(self, command: Sequence[str], programs: Path | None = None) -> bool:
-        """Run a command to its end, with `programs` first on its PATH; an interrupt ends the command as well."""
+    def succeeds(
+        self,
+        command: Sequence[str],
+        programs: Path | None = None,
+        uv: bool = False,
+        environment: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+    ) -> bool:
+        """Run a command to its end; an interrupt ends the command as well, and so does the end of its seconds.
+
+        `programs` come first on its PATH; `uv`: it takes pip's settings as uv does; `environment`: of a command that is no installer.
+        """
         self._last.clear()
-        own = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in _MISPLACING and name != "VIRTUAL_ENV" and not name.startswith("PYTHON")
-        }
-        environment = (self.settings or {}) | own | {"PIP_USER": "0"}
-        if self.settings is not None:
-            environment["PIP_CONFIG_FILE"] = os.devnull
-        if programs:
-            environment["PATH"] = f"{programs}:{environment.get('PATH', os.defpath)}"
         process = subprocess.Popen(
-            command,
+            self._as_uv(command) if uv else command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=environment or self._variables(programs, uv),
             cwd="/",
             text=True,
             errors="replace",
             start_new_session=True,
         )
         assert process.stdout is not None
+        clock = threading.Timer(seconds, _end, [process]) if seconds else None
         try:
+            if clock:
+                clock.start()
             with naming(self._log), self._log.open("a", encoding="utf-8") as log, process.stdout:
                 for line in process.stdout:
                     log.write(line)
                     self._last.append(line.rstrip()[:500])
             return process.wait() == 0
         except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _end(process)
             process.wait()
             raise
+        finally:
+            if clock:
+                clock.cancel()
+
+    def _options(self) -> dict[str, str]:
+        return uv_settings.effective(self.settings or {}, self._users())
+
+    def _as_uv(self, command: Sequence[str]) -> list[str]:
+        return [*command, *uv_settings.arguments(self._options())]
+
+    def _users(self) -> dict[str, str]:
+        """The user's variables that an installer may see."""
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if name not in _MISPLACING and name != "VIRTUAL_ENV" and not name.startswith("PYTHON")
+        }
+
+    def _variables(self, programs: Path | None, uv: bool) -> dict[str, str]:
+        environment = (self.settings or {}) | self._users() | {"PIP_USER": "0"}
+        if uv:
+            environment = uv_settings.variables(self._options(), environment)
+        if self.settings is not None:
+            environment["PIP_CONFIG_FILE"] = os.devnull
+        if programs:
+            environment["PATH"] = f"{programs}:{environment.get('PATH', os.defpath)}"
+        return environment
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

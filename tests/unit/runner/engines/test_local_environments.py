@@ -125,7 +125,21 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
     return f"tinyframework==1.0 --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n", folder
 
 
-def test_a_lock_is_installed_once_as_the_sites_pip_configuration_says(tmp_path: Path, wheel: tuple[str, Path]) -> None:
+@pytest.fixture(params=["uv", pytest.param("pip", marks=pytest.mark.slow)])
+def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The program that installs: pip does it where there is no uv, and for Pythons that uv does not know."""
+    if request.param == "pip":
+        monkeypatch.setattr(venv, "find_program", lambda name: None)
+    return str(request.param)
+
+
+def log_of(cache: Path) -> str:
+    return (cache / "build-logs" / "tiny-cpu.venv.log").read_text()
+
+
+def test_a_lock_is_installed_once_as_the_sites_pip_configuration_says(
+    tmp_path: Path, wheel: tuple[str, Path], own_cache: Path, installer: str
+) -> None:
     tiny, said = image(tmp_path, wheel[0]), []
     engine = VenvEngine()
     assert engine.unfit(tiny) is None
@@ -136,12 +150,77 @@ def test_a_lock_is_installed_once_as_the_sites_pip_configuration_says(tmp_path: 
     python = prepared.command[0]
     script = "import sys, tinyframework; print(tinyframework.ANSWER, sys.prefix != sys.base_prefix)"
     assert subprocess.check_output([python, "-I", "-c", script], text=True).split() == ["42", "True"]
+    words = {"uv": " + tinyframework==1.0", "pip": "Successfully installed tinyframework-1.0"}
+    assert [name for name in words if words[name] in log_of(own_cache)] == [installer]
 
     said.clear()
     begin = time.monotonic()
     assert engine.prepare(tiny, said.append) == prepared
     assert time.monotonic() - begin < 5
     assert not said
+
+
+@pytest.mark.slow
+def test_the_indexes_of_the_sites_pip_configuration_are_all_asked_and_the_lock_says_which_file_is_right(
+    tmp_path: Path, wheel: tuple[str, Path], own_cache: Path, installer: str
+) -> None:
+    # The first index has another file of that name, and the second one the right file.
+    other, right = tmp_path / "other", tmp_path / "right"
+    for index in (other, right):
+        folder = index / "tinyframework"
+        folder.mkdir(parents=True)
+        (file,) = wheel[1].glob("*.whl")
+        (folder / file.name).write_bytes(file.read_bytes())
+        digest = wheel[0].strip().rpartition(":")[2] if index is right else "0" * 64
+        (folder / "index.html").write_text(f'<a href="{file.name}#sha256={digest}">{file.name}</a>')
+    Path(os.environ["PIP_CONFIG_FILE"]).write_text(
+        f"[global]\nindex-url = file://{other}\nextra-index-url = file://{right}\nfind-links = {tmp_path / 'gone'}\n"
+    )
+    said: list[str] = []
+    VenvEngine().prepare(image(tmp_path, wheel[0]), said.append)
+    assert not any("pip tries it" in line for line in said)
+
+
+@pytest.mark.slow
+def test_a_cell_that_writes_into_its_environment_changes_no_other_one(tmp_path: Path, wheel: tuple[str, Path]) -> None:
+    first, second = (
+        next(Path(python).parent.parent.glob("lib/*/site-packages/tinyframework.py"))
+        for lock in (wheel[0], "# again\n" + wheel[0])
+        for python in VenvEngine().prepare(image(tmp_path, lock), lambda line: None).command[:1]
+    )
+    assert first.stat().st_nlink == second.stat().st_nlink == 1
+    with first.open("r+") as file:
+        file.write("ANSWER = 13\n")
+    assert second.read_text() == "ANSWER = 42\n"
+    third = VenvEngine().prepare(image(tmp_path, "# anew\n" + wheel[0]), lambda line: None).command[0]
+    assert subprocess.check_output([third, "-c", "import tinyframework as t; print(t.ANSWER)"], text=True) == "42\n"
+
+
+@pytest.mark.slow
+def test_the_first_step_of_a_framework_writes_the_bytecode_that_cells_read_and_its_failure_is_told(
+    tmp_path: Path, wheel: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    # Cells are started with it.
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(venv, "_FIRST_STEP", ("-c", "import tinyframework, sys; sys.exit('no ' + sys.argv[1])"))
+    python = Path(VenvEngine().prepare(image(tmp_path, wheel[0]), said.append).command[0])
+    assert said[1:] == ["tiny-cpu: its first step failed (no torch); its cells will tell more"]
+    assert list(python.parent.parent.glob("lib/*/site-packages/__pycache__/tinyframework.*.pyc"))
+
+
+@pytest.mark.slow
+def test_what_uv_cannot_install_pip_tries_and_its_words_are_the_errors(
+    tmp_path: Path, wheel: tuple[str, Path], own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "uv"
+    broken.write_text("#!/bin/sh\necho 'error: a setting that uv does not know'; exit 2\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(venv, "find_program", lambda name: str(broken))
+    said: list[str] = []
+    VenvEngine().prepare(image(tmp_path, wheel[0]), said.append)
+    assert "tiny-cpu: uv could not install its lock, so pip tries it" in said
+    assert "Successfully installed tinyframework-1.0" in log_of(own_cache)
 
 
 @pytest.mark.slow
@@ -169,7 +248,7 @@ def test_an_environment_that_was_left_half_made_is_made_again(tmp_path: Path, wh
 
 @pytest.mark.slow
 def test_a_wheel_that_is_not_the_locked_one_is_refused_with_the_logs_last_lines(
-    tmp_path: Path, wheel: tuple[str, Path]
+    tmp_path: Path, wheel: tuple[str, Path], installer: str
 ) -> None:
     # As many as a pin has: pip's refusal names each.
     digests = [f"--hash=sha256:{number:064}" for number in range(172)]
@@ -190,7 +269,9 @@ def test_a_lock_with_a_line_that_is_no_pin_is_not_given_to_pip(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_refused_wheel_is_not_looked_for_in_the_further_index(tmp_path: Path, wheel: tuple[str, Path]) -> None:
+def test_a_refused_wheel_is_not_looked_for_in_the_further_index(
+    tmp_path: Path, wheel: tuple[str, Path], installer: str
+) -> None:
     lock = "tinyframework==1.0 --hash=sha256:" + "0" * 64 + "\n"
     said: list[str] = []
     with pytest.raises(EngineError, match="HASHES"):
@@ -200,7 +281,7 @@ def test_a_refused_wheel_is_not_looked_for_in_the_further_index(tmp_path: Path, 
 
 @pytest.mark.slow
 def test_what_the_site_does_not_have_is_looked_for_in_the_images_further_index(
-    tmp_path: Path, wheel: tuple[str, Path], own_cache: Path
+    tmp_path: Path, wheel: tuple[str, Path], own_cache: Path, installer: str
 ) -> None:
     lock = "absentframework==1.0 --hash=sha256:" + "0" * 64 + "\n"
     tiny, said = image(tmp_path, lock, extra_index="https://index.invalid/simple"), []
@@ -211,7 +292,7 @@ def test_what_the_site_does_not_have_is_looked_for_in_the_images_further_index(
 
 @pytest.mark.slow
 def test_a_site_whose_pip_installs_for_the_user_still_gets_its_environment(
-    tmp_path: Path, wheel: tuple[str, Path]
+    tmp_path: Path, wheel: tuple[str, Path], installer: str
 ) -> None:
     with Path(os.environ["PIP_CONFIG_FILE"]).open("a") as config:
         config.write(f"[install]\nuser = true\ntarget = {tmp_path / 'mine'}\nconstraint = {tmp_path / 'gone.txt'}\n")
@@ -453,7 +534,7 @@ def test_what_pip_prints_goes_to_the_log_and_its_end_into_an_error(tmp_path: Pat
 def test_making_an_environment_is_one_line_for_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     torch = load_catalog()["torch-2.13.0-cpu"]
-    monkeypatch.setattr(venv._Steps, "succeeds", lambda *_: print("Collecting numpy") is None)
+    monkeypatch.setattr(venv._Steps, "succeeds", lambda *_, **__: print("Collecting numpy") is None)
     interpreter = find_interpreter(f"3.{sys.version_info.minor}")
     assert isinstance(interpreter, Interpreter)
     (tmp_path / "made").mkdir()
@@ -461,4 +542,4 @@ def test_making_an_environment_is_one_line_for_the_user(tmp_path: Path, monkeypa
     monkeypatch.setattr(venv.environment_pins, "difference", lambda *_: None)
     venv._make(torch, interpreter, tmp_path / "made", said.append)
     pins = sum("==" in line and line[0] != " " for line in torch.lock_path.read_text().splitlines() if line)
-    assert said == [f"torch-2.13.0-cpu: installing {pins} packages, {torch.download_gb:g} GB where pip has none cached"]
+    assert said == [f"torch-2.13.0-cpu: installing {pins} packages, {torch.download_gb:g} GB where none are cached"]
