@@ -60,9 +60,7 @@ def parser():
     listing = commands.add_parser("frameworks", help="list the frameworks that this interpreter has, as JSON")
     listing.add_argument("--framework", choices=rules.framework_names(), help="look for this one only")
 
-    first = commands.add_parser("first-step", help="train a framework's smallest network for a step on the CPU")
-    first.add_argument("framework", choices=rules.framework_names())
-    first.add_argument("others", nargs="*", help="frameworks that are imported in the same process")
+    add_first_step(commands)
 
     found = commands.add_parser("data", help="look which data sets a folder holds; the answer is JSON")
     found.add_argument("names", nargs="+", metavar="NAME", choices=data.names())
@@ -94,6 +92,12 @@ def parser():
     check.add_argument("--curve", action="store_true", help="follow the 300-step learning curve as well")
     check.add_argument("--threads", type=int, default=0, help="CPU threads; 0: as many as this process may use")
     return top
+
+
+def add_first_step(commands):
+    first = commands.add_parser("first-step", help="train a framework's smallest network for a step on the CPU")
+    first.add_argument("framework", choices=rules.framework_names())
+    first.add_argument("others", nargs="*", help="frameworks that are imported in the same process")
 
 
 def add_devices(command):

@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from bench import canonical, contract, environment, parallel, parity, profiling, proof, rules, timing
+from bench.data import default_cache
 from bench.errors import Unsupported
 
 
@@ -85,7 +86,7 @@ class RunningCell(object):
         # The first build of a process starts the framework: torch imports the rest of itself there, and JAX starts XLA.
         with self.phase("build"):
             unmeasured = self.group.build(adapter_class, self.setup(False))
-        with self.phase("parity"):
+        with self.phase("parity"), framework.remembered(default_cache()):
             self.check_parity(unmeasured)
         # Their memory would count in the peak of the measured one.
         del unmeasured

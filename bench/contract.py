@@ -12,6 +12,7 @@ matrix product, a copy and the smallest operation (bench.ceilings). Its
 
 import abc
 import collections
+import contextlib
 import importlib
 import os
 import re
@@ -225,6 +226,13 @@ class Framework(_Module):
     def forget_device_peak(self):
         """Count the peak from now on. Returns whether the framework can: then warm-up and autotuning are not in it."""
         return False
+
+    def remembered(self, folder):
+        """A context in which compiled functions are read from a folder of this image and kept there: that of the parity check.
+
+        A framework that compiles fast, or keeps nothing, does nothing. Nothing that is compiled outside of it may come from the folder.
+        """
+        return contextlib.ExitStack()
 
     def is_out_of_memory(self, error):
         """True if an exception says that the device's memory is full."""

@@ -15,6 +15,7 @@ import optax  # noqa: E402
 from flax import nnx  # noqa: E402
 
 from bench import cuda, environment  # noqa: E402
+from bench.frameworks.jax._cache import remembered as remembered  # noqa: E402
 
 NAME = "jax"
 

@@ -15,6 +15,7 @@ NAME = "keras_jax"
 device = backend.device
 device_kinds = backend.device_kinds
 synchronize = backend.synchronize
+remembered = backend.remembered
 device_peak_bytes = backend.device_peak_bytes
 is_out_of_memory = backend.is_out_of_memory
 
