@@ -1,4 +1,4 @@
-# The habits of this project, one command each. Everything is installed into .venv, with pip, so a site's pip settings hold.
+# The habits of this project, one command each. Everything is installed into .venv, by uv. A site's pip settings hold.
 .DEFAULT_GOAL := help
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -24,10 +24,7 @@ help:  ## say what there is
 # The stamps say which lock the environment holds.
 .venv/%.stamp: requirements-%.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python >= 3.11 on PATH; install one, or say make PYTHON=/path/to/python" >&2; exit 2; }
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	@echo "installing requirements-$*.lock into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-$*.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PYTHON) -m runner.images.installing.host_environment requirements-$*.lock
 	@touch $@
 
 matrix: limit .venv/host.stamp  ## run the matrix on this machine for ten minutes (MINUTES=60, or MINUTES= for all of it; ARGS='--images torch-*')

@@ -70,7 +70,7 @@ def _registry_answers(client: Any, name: str) -> str | None:
 
 def pip_index(scene: Scene) -> Iterator[Check]:
     """The package index that builds use answers. Without it, and with nothing installed, nothing can be measured."""
-    from runner.images import pip_configuration
+    from runner.images.installing import pip_configuration
 
     # pip itself is asked: it knows its configuration, proxies, certificates, and a password in a keyring.
     options = ["--no-input", "--disable-pip-version-check", "--retries", "0", "--timeout", str(_TIMEOUT_SECONDS)]

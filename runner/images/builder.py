@@ -28,7 +28,6 @@ from runner import known_messages
 from runner.catalog.architectures import for_machine
 from runner.catalog.images import LINKS, Image, read_pins
 from runner.errors import EngineError, ExitCode, naming
-from runner.images import pip_configuration
 from runner.images.docker_client import (
     DockerError,
     Listing,
@@ -39,6 +38,7 @@ from runner.images.docker_client import (
     pull_image,
     registry_digest,
 )
+from runner.images.installing import pip_configuration
 from runner.images.recipe import (
     BASE_IMAGE_VARIABLE,
     Recipe,

@@ -28,7 +28,7 @@ from runner.catalog import architectures
 from runner.catalog.images import LINKS, read_pins
 from runner.engines import folder_probe
 from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
-from runner.engines.process import environment_pins, uv_settings
+from runner.engines.process import environment_pins
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import (
     NOT_WALLED_IN,
@@ -39,7 +39,7 @@ from runner.engines.process.process import (
     sweep_scratch,
 )
 from runner.errors import naming, system_fault
-from runner.images import pip_configuration
+from runner.images.installing import pip_configuration, uv_settings
 from runner.paths import CACHE_FIX, cache_folder, find_program, nearest
 from runner.text import plural, visible
 
@@ -49,16 +49,6 @@ if TYPE_CHECKING:
 # The last pip for Python 3.6; Dockerfile.base has the same, which a test compares. The pip of ensurepip there knows no manylinux_2_x wheel.
 OLD_PIP = "pip==21.3.1 --hash=sha256:deaf32dcd9ab821e359cd8330786bcd077604b5c5730c0b096eda46f95c24a2d"
 OLD_PIP_BELOW = (3, 8)
-
-# The wheels of pip and setuptools that an interpreter brings: ensurepip takes four seconds to install them.
-_BUNDLED = """
-import ensurepip, glob, os
-folder = getattr(ensurepip, "_WHEEL_PKG_DIR", None) or os.path.join(os.path.dirname(ensurepip.__file__), "_bundled")
-print("\\n".join(glob.glob(os.path.join(glob.escape(folder), "*.whl"))))
-"""
-# Files are copied: a cell that writes into its environment must not change uv's cache, of which others are made. Every index is asked, as
-# pip does it, since the lock's digests say which file is right. Bytecode: NewEnvironment.first_step.
-_UV = ("--no-config", "--link-mode", "copy", "--no-deps", "--index-strategy", "unsafe-best-match")
 
 _FIRST_STEP = ("-m", "bench", "first-step")
 # The longest that the first import and step of a framework may take.
@@ -260,15 +250,12 @@ class NewEnvironment:
         """Install the interpreter's own pip by uv; False where there is no uv, or the interpreter's wheels lie elsewhere."""
         if self._uv is None:
             return False
-        asked = subprocess.run([interpreter.path, "-I", "-c", _BUNDLED], capture_output=True, text=True, check=False)
-        wheels = asked.stdout.split("\n")[:-1]
-        if not any(Path(wheel).name.startswith("pip-") for wheel in wheels):
-            return False
-        return self._steps.succeeds([*self._by_uv(), "--offline", *wheels], uv=True)
+        wheels = pip_configuration.bundled_wheels(str(interpreter.path))
+        return bool(wheels) and self._steps.succeeds([*self._by_uv(), "--offline", *wheels], uv=True)
 
     def _by_uv(self) -> list[str]:
         assert self._uv is not None
-        return [self._uv, "pip", "install", "--python", self._python, *_UV]
+        return [self._uv, "pip", "install", "--python", self._python, *uv_settings.FLAGS]
 
     def install(self, lock: Path) -> None:
         """Install what a lock names, wheels only."""

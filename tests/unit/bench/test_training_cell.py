@@ -1,5 +1,6 @@
 """A training cell's events with an adapter that is no network, but fast: AUC by finding, waiting, a batch of its own, weight files."""
 
+import contextlib
 import weakref
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,6 +104,7 @@ def test_the_first_build_starts_the_framework_and_the_checked_adapter_is_gone_be
         device_peak_bytes=lambda: None,
         settings=lambda: dict(switches),
         settings_of=lambda adapter: {"xla": True},
+        remembered=lambda folder: contextlib.nullcontext(),
     )
     monkeypatch.setattr(contract, "check", lambda options: None)
     monkeypatch.setattr(contract, "load_framework", lambda name: framework)

@@ -21,9 +21,10 @@ from bench import identity
 from runner.catalog.images import PROJECT, Image, load_catalog
 from runner.engines.process.venv import OLD_PIP
 from runner.errors import EngineError, EngineGoneError
-from runner.images import builder, pip_configuration
+from runner.images import builder
 from runner.images import recipe as recipes
 from runner.images.docker_client import DockerError, Listing
+from runner.images.installing import pip_configuration
 
 
 @pytest.fixture

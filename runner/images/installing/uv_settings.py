@@ -10,6 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+# Files are copied: a cell that writes into its environment must not change uv's cache, of which others are made. Every index is asked, as
+# by pip, since the digests of the lock say which file is right.
+FLAGS = ("--no-config", "--link-mode", "copy", "--no-deps", "--index-strategy", "unsafe-best-match")
+
 # The options of pip that uv has under another name or the same, once for each word of the value.
 _EACH = {
     "index-url": "--default-index",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.engines.process import uv_settings
+from runner.images.installing import uv_settings
 
 
 @pytest.mark.parametrize(
