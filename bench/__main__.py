@@ -57,14 +57,7 @@ def parser():
     )
     cell.add_argument("--profile", action="store_true", help="at the end, a few steps under the framework's profiler")
 
-    listing = commands.add_parser("frameworks", help="list the frameworks that this interpreter has, as JSON")
-    listing.add_argument("--framework", choices=rules.framework_names(), help="look for this one only")
-
-    add_first_step(commands)
-
-    found = commands.add_parser("data", help="look which data sets a folder holds; the answer is JSON")
-    found.add_argument("names", nargs="+", metavar="NAME", choices=data.names())
-    found.add_argument("--data", required=True, help="the folder")
+    add_looks(commands)
 
     reference = commands.add_parser("reference", help="compute a workload's float64 reference and the parity bounds")
     reference.add_argument("workload", choices=rules.workload_names())
@@ -94,10 +87,18 @@ def parser():
     return top
 
 
-def add_first_step(commands):
+def add_looks(commands):
+    """The commands that look what there is, and whether it works."""
+    listing = commands.add_parser("frameworks", help="list the frameworks that this interpreter has, as JSON")
+    listing.add_argument("--framework", choices=rules.framework_names(), help="look for this one only")
+
     first = commands.add_parser("first-step", help="train a framework's smallest network for a step on the CPU")
     first.add_argument("framework", choices=rules.framework_names())
     first.add_argument("others", nargs="*", help="frameworks that are imported in the same process")
+
+    found = commands.add_parser("data", help="look which data sets a folder holds; the answer is JSON")
+    found.add_argument("names", nargs="+", metavar="NAME", choices=data.names())
+    found.add_argument("--data", required=True, help="the folder")
 
 
 def add_devices(command):
