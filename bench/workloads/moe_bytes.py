@@ -35,6 +35,12 @@ PARAMETERS = NETWORK.parameters()
 NAMED, ROUTED, OTHERS, WRITTEN = 2.0, 2.0, 0.1, 0.02
 
 
+def chosen(tensor):
+    """The routers, and the experts."""
+    layer = tensor.split(".")[1:2]
+    return layer == ["router"] or layer in (["e0"], ["e1"], ["e2"], ["e3"])
+
+
 def adjust_parity(parameters, batches):
     """Let each byte choose its experts by far, as one that two experts suit alike is sent to either by rounding.
 

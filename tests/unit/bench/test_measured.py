@@ -360,3 +360,14 @@ def test_the_bounds_of_what_is_exact_are_those_of_the_bench() -> None:
     of_digits = {", digits", ", silent units", ", activations"}
     of_steps = {", loss", ", gradient", ", first gradients", ", moved"}
     assert set(rules.EXACT) == of_digits | of_steps | {", rows at rest", ", labels"}
+
+
+def test_where_rounding_turns_choices_neither_the_loss_nor_what_is_chosen_is_held() -> None:
+    moe = contract.specification("moe-bytes")
+    held = [spec.name for spec in moe.PARAMETERS if not moe.chosen(spec.name)]
+    assert {name.split(".")[-1] for name in held} == {"wte", "n1", "q", "k", "v", "o", "n2", "nf", "head"}
+    assert all(
+        contract.specification(name).chosen is None
+        for name in rules.workload_names()
+        if name not in ("moe-bytes", "ops")
+    )
