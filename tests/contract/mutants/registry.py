@@ -19,6 +19,9 @@ MODULES = {
     "tensorflow": ("tensorflow_cnn", "tensorflow_gru", "tensorflow_mlp", "tensorflow_more"),
 }
 
+# The modules that plant(framework) mistakes in several workloads: texts that take another's place, and two kinds in every workload.
+TABLES = ("edits", "each_workload")
+
 # The classes of mistakes, in the table's order. An "omission" is the smallest thing that can be left out of a workload.
 FAMILIES = (
     "network",
@@ -34,16 +37,18 @@ FAMILIES = (
     "precision",
     "state",
     "measured object",
+    "shape",
     "timing",
     "omission",
 )
 REWRITE = "rewrite"
 
-# Four kinds that a check of the parameters and of three steps alone does not see -> the classes of mistakes that are of this kind.
+# Five kinds that a check of the parameters and of three steps alone does not see -> the classes of mistakes that are of this kind.
 KINDS = {
     "arithmetic, and what dropout hides": ("precision", "dropout"),
     "what an index selects": ("padding", "length"),
     "what begins later, and what is kept": ("measured object", "state", "schedule"),
+    "what the shape decides": ("shape",),
     "evaluation, data and omissions": ("evaluation", "data", "omission"),
 }
 
@@ -95,7 +100,10 @@ class Planted:
 
 
 def load(framework):
-    """The mutants of a framework; importing them imports the framework."""
-    for module in MODULES[framework]:
-        importlib.import_module("tests.contract.mutants." + module)
+    """The mutants of a framework; importing them imports the framework. Raises StaleEditError where an edit fits its adapter no more."""
+    if not any(mutant.framework == framework for mutant in MUTANTS):
+        for module in MODULES[framework]:
+            importlib.import_module("tests.contract.mutants." + module)
+        for table in TABLES:
+            importlib.import_module("tests.contract.mutants." + table).plant(framework)
     return [mutant for mutant in MUTANTS if mutant.framework == framework]

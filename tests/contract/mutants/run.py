@@ -105,12 +105,7 @@ def verdict(mutant):
     refused.sort(key=lambda entry: -math.inf if entry[3] is None else -entry[3])
     worst = max([bounds(row) or 0.0 for row in emitter.rows if row["quantity"] != "moved"] or [0.0])
     return {
-        "framework": mutant.framework,
-        "workload": mutant.workload,
-        "family": mutant.family,
-        "name": mutant.adapter.__name__,
-        "sentence": registry.sentence_of(mutant),
-        "not_caught": mutant.not_caught,
+        **described(mutant),
         "slow": mutant.slow,
         "refused": refused,
         "worst": worst,
@@ -120,7 +115,9 @@ def verdict(mutant):
 
 
 def main(framework, *words):
-    """{"mutants": all that are planted in the framework, as [framework, workload, class], "verdicts": of those that were run, "date"}."""
+    """{"mutants": all that are planted in the framework, as [framework, workload, class], "unrun": the same described, "verdicts": of
+    those that were run, "date"}.
+    """
     names = {word for word in words if not word.startswith("--")}
     if {word for word in words if word.startswith("--")} not in ({"--all"}, {"--some"}, set()):
         raise SystemExit("give --all, --some, or neither: %s" % " ".join(words))
@@ -139,7 +136,20 @@ def main(framework, *words):
             verdicts.append(verdict(mutant))
             show(verdicts[-1])
     planted = [[m.framework, m.workload, m.adapter.__name__] for m in mutants]
-    return {"mutants": planted, "verdicts": verdicts, "date": time.strftime("%Y-%m-%d", time.gmtime())}
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    return {"mutants": planted, "unrun": [described(m) for m in mutants], "verdicts": verdicts, "date": date}
+
+
+def described(mutant):
+    """What the document says of a mutant that was not run."""
+    return {
+        "framework": mutant.framework,
+        "workload": mutant.workload,
+        "family": mutant.family,
+        "name": mutant.adapter.__name__,
+        "sentence": registry.sentence_of(mutant),
+        "not_caught": mutant.not_caught,
+    }
 
 
 def known_as(mutant):

@@ -1,6 +1,7 @@
-"""Runs all mutants and writes docs/mutants.md: `python -m tests.contract.mutants.table [--new | VERDICTS.json ...]`.
+"""Runs all mutants and writes docs/mutants.md: `python -m tests.contract.mutants.table [--new | --list | VERDICTS.json ...]`.
 
-With --new it runs those that have no row yet. With files it reads the verdicts from them, in place of running: what
+With --new it runs those that have no row yet, or one that says "not run". With --list it runs nothing: those without a row get one.
+With files it reads the verdicts from them, in place of running: what
 `python -m tests.contract.mutants.run FRAMEWORK --all [NAME ...]`
 printed. A mutant without a verdict keeps its row, and a framework without a file the day when its rows were made.
 """
@@ -16,6 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import rules
 from runner.catalog.images import PROJECT, load_catalog
 from runner.engines.process.venv import VenvEngine
 from tests.contract.mutants import whole
@@ -34,7 +36,8 @@ Rows = dict[str, list[tuple[str, str]]]
 HEAD = """# What the gates refuse
 
 A mutant is a real adapter in which one thing is wrong. Each was run as a training cell of preset quick, in the environment of the
-image, on a CPU at fp32. The table says what refused it. The mutants are the classes in `tests/contract/mutants/`.
+image, on a CPU at fp32. The table says what refused it. The mutants are in `tests/contract/mutants/`: classes, and in `edits.py` texts
+that take another's place in an adapter.
 `python -m tests.contract.mutants.table` makes this file, and `make test-all` compares it with a run.
 
 - **Refused by** is the phase of the cell, and the quantity and the tensor with the largest error. `parity` comes before the measurement.
@@ -54,6 +57,7 @@ The class "timing" holds cheats, and no slips: work that ends after the clock is
 patched clocks and checkers. An adapter is code of the bench's own process, so a determined one can pass. Those that do are listed
 under "Not caught". They stand in code that is reviewed, and a cell's `code_sha256` says which code ran.
 
+@WORKLOADS@
 ## What was run
 
 | Framework | Image | Run on | Mistakes | Refused | Not caught | Rewrites | Pass |
@@ -62,6 +66,42 @@ under "Not caught". They stand in code that is reviewed, and a cell's `code_sha2
 
 # The class of what nobody writes by mistake.
 CHEATS = "timing"
+# In the place of what refused a mutant that nobody has run yet.
+NOT_RUN = "not run"
+
+# The kinds of the table by workload: all classes but the cheats.
+_HELD = {CHEATS, *(family for families in KINDS.values() for family in families)}
+BY_WORKLOAD = {**KINDS, "all others": tuple(family for family in FAMILIES if family not in _HELD)}
+# workload -> the workload whose network and loop it has: its mistakes are those.
+SAME = {
+    "densenet121-synthetic": "densenet121-chestxray",
+    "gpt-bytes-to-loss": "gpt-bytes",
+    "gpt2-124m": "gpt-bytes",
+    "gpt2-decode-16": "gpt2-decode",
+}
+# (workload, kind) -> why nothing is planted there. A test asks for each empty cell.
+REASONS = {
+    ("ops", "what begins later, and what is kept"): "Each point is made anew.",
+    ("ops", "what an index selects"): "No point has an index but the embedding, which is checked as all others.",
+    ("ops", "evaluation, data and omissions"): "Nothing is evaluated, and inputs are drawn.",
+    (
+        "gpt2-decode",
+        "evaluation, data and omissions",
+    ): "Its tokens are given, and what it computes is all that it does.",
+    ("gru-imdb", "what the shape decides"): "It is proved in the shape that is measured.",
+    ("cnn-cifar10", "what the shape decides"): "It is proved in the shape that is measured.",
+    **{
+        (name, "what an index selects"): "Pictures have no index."
+        for name in (
+            "cnn-cifar10",
+            "cnn-mnist",
+            "mlp-mnist",
+            "densenet121-chestxray",
+            "resnet50-imagenet",
+            "resnet50-features",
+        )
+    },
+}
 NOT_CAUGHT, PASS = "Not caught", "Rewrites that pass"
 HEADS = {
     NOT_CAUGHT: ("Mistake", "Framework", "Workload", "Class", "Why"),
@@ -105,7 +145,8 @@ def with_whole_cells(of: Run) -> Run:
 
 def document(rows: Rows, dates: Mapping[str, str]) -> str:
     """rows: those of `rows_of`, of all frameworks; dates: framework -> when its mutants were run."""
-    parts = [HEAD + "\n".join(_row(_counted(rows, framework, dates[framework])) for framework in dates) + "\n"]
+    head = HEAD.replace("@WORKLOADS@", "\n".join(_by_workload(rows)))
+    parts = [head + "\n".join(_row(_counted(rows, framework, dates[framework])) for framework in dates) + "\n"]
     parts += [*_by_kind(rows, list(dates)), ""]
     for section in SECTIONS:
         if lines := [line for _, line in rows.get(section, ())]:
@@ -119,7 +160,7 @@ def _counted(rows: Rows, framework: str, date: str) -> list[str]:
     lines = {section: [line for owner, line in rows.get(section, ()) if owner == framework] for section in SECTIONS}
     uncaught, rewrites = lines.pop(NOT_CAUGHT), lines.pop(PASS)
     mistakes = [line for section in lines.values() for line in section]
-    refused = [line for line in mistakes if "| nothing |" not in line]
+    refused = [line for line in mistakes if "| nothing |" not in line and f"| {NOT_RUN} |" not in line]
     passed = [line for line in rewrites if "| refused: " not in line]
     counts = (len(mistakes) + len(uncaught), len(refused), len(uncaught), len(rewrites), len(passed))
     return [framework, IMAGES[framework], date, *map(str, counts)]
@@ -127,8 +168,11 @@ def _counted(rows: Rows, framework: str, date: str) -> list[str]:
 
 def _by_kind(rows: Rows, frameworks: Sequence[str]) -> list[str]:
     """The sentence of all mistakes together, and the table of kinds and frameworks: refused / planted."""
-    refused = [(s.lower(), f) for s in SECTIONS[:-2] for f, line in rows.get(s, ()) if "| nothing |" not in line]
-    planted = [(s.lower(), f) for s in SECTIONS[:-2] for f, _ in rows.get(s, ())]
+    of_run = [
+        (s.lower(), f, line) for s in SECTIONS[:-2] for f, line in rows.get(s, ()) if f"| {NOT_RUN} |" not in line
+    ]
+    refused = [(s, f) for s, f, line in of_run if "| nothing |" not in line]
+    planted = [(s, f) for s, f, _ in of_run]
     planted += [(_match(line).group(4).split(" | ")[0], f) for f, line in rows.get(NOT_CAUGHT, ())]
     counts = [[sum((s == CHEATS) == cheat for s, _ in of) for of in (refused, planted)] for cheat in (False, True)]
     (seen, slips), cheats = counts
@@ -137,17 +181,75 @@ def _by_kind(rows: Rows, frameworks: Sequence[str]) -> list[str]:
         f"Of {slips} mistakes {seen} are refused: {share:.1f} %. Of {cheats[1]} cheats {cheats[0]} are.",
         "",
     ]
-    lines += ["Refused / planted, by four kinds that a check of a few steps from given parameters hardly sees:", ""]
+    lines += ["Refused / planted, by five kinds that a check of a few steps from given parameters hardly sees:", ""]
     lines += [_row(["Kind", "Classes", *frameworks]), _row(["---"] * (2 + len(frameworks)))]
-    held = {CHEATS, *(family for families in KINDS.values() for family in families)}
-    others = tuple(family for family in FAMILIES if family not in held)
-    for kind, families in {**KINDS, "all others": others, "timing cheats": (CHEATS,)}.items():
+    for kind, families in {**BY_WORKLOAD, "timing cheats": (CHEATS,)}.items():
         counts = (
             "{} / {}".format(*(sum(f == framework and s in families for s, f in of) for of in (refused, planted)))
             for framework in frameworks
         )
         lines.append(_row([kind, ", ".join(families), *counts]))
     return lines
+
+
+def cells_of(rows: Rows) -> dict[tuple[str, str], list[int]]:
+    """(workload, kind) -> [refused, run, not run] mistakes, of all frameworks and without cheats."""
+    kinds = {family: kind for kind, families in BY_WORKLOAD.items() for family in families}
+    cells: dict[tuple[str, str], list[int]] = {}
+    for section, lines in rows.items():
+        for _, line in lines:
+            _, _, workload, rest = _match(line).groups()
+            family = rest.split(" | ")[0] if section == NOT_CAUGHT else section.lower()
+            if section == PASS or family not in kinds:
+                continue
+            cell = cells.setdefault((workload, kinds[family]), [0, 0, 0])
+            unrun = rest.startswith(f"{NOT_RUN} |")
+            cell[2] += unrun
+            cell[1] += not unrun
+            cell[0] += not unrun and section != NOT_CAUGHT and not rest.startswith("nothing |")
+    return cells
+
+
+def _by_workload(rows: Rows) -> list[str]:
+    """The worst workload, and the table of workloads and kinds. An empty cell says so."""
+    cells, workloads = cells_of(rows), [name for name in sorted(rules.workload_names()) if name not in SAME]
+    shares, lines, empty = {}, [], 0
+    for workload in workloads:
+        words, whole = [], [0, 0, 0]
+        for kind in BY_WORKLOAD:
+            cell = cells.get((workload, kind), [0, 0, 0])
+            whole = [a + b for a, b in zip(whole, cell, strict=True)]
+            empty += not cell[1]
+            words.append(_cell(cell) or "**none**")
+        shares[workload] = whole[0] / max(1, whole[1])
+        lines.append(_row([f"`{workload}`", *words, f"{100 * shares[workload]:.0f} %" if whole[1] else "**none**"]))
+    worst = min(shares, key=lambda name: shares[name])
+    unrun = sum(cell[2] for cell in cells.values())
+    return [
+        "## By workload and kind",
+        "",
+        f"**The worst workload is `{worst}`: {100 * shares[worst]:.0f} % of its mistakes that were run are refused. {empty} of "
+        f"{len(workloads) * len(BY_WORKLOAD)} cells have no mistake that was run, and {unrun} planted mistakes were not run yet.**",
+        "",
+        "Refused / run, of all frameworks together and without cheats; with a plus, planted and not run.",
+        "",
+        _row(["Workload", *BY_WORKLOAD, "refused"]),
+        _row(["---"] * (2 + len(BY_WORKLOAD))),
+        *lines,
+        "",
+        "Why nothing is planted there: "
+        + " ".join(f"`{workload}`, {kind}: {reason}" for (workload, kind), reason in REASONS.items()),
+        "",
+        "The same network and loop as another workload's: "
+        + ", ".join(f"`{name}` (`{other}`)" for name, other in SAME.items())
+        + ".",
+        "",
+    ]
+
+
+def _cell(cell: Sequence[int]) -> str:
+    refused, ran, unrun = cell
+    return " ".join([f"{refused} / {ran}"] * bool(ran) + [f"+ {unrun}"] * bool(unrun))
 
 
 def _omissions(section: str) -> list[str]:
@@ -161,7 +263,7 @@ def rows_of(verdicts: Sequence[Verdict]) -> Rows:
         if v["not_caught"]:
             section, cells = NOT_CAUGHT, [v["family"], v["not_caught"]]
         elif v["family"] == REWRITE:
-            section, cells = PASS, [f"refused: {_refusal(v)[0]}" if v["refused"] else f"{v['worst']:.2f}"]
+            section, cells = PASS, [_passed(v)]
         else:
             section, cells = v["family"].capitalize(), _refusal(v)
         named = f"`{v['name']}`: {v['sentence']}"
@@ -170,6 +272,8 @@ def rows_of(verdicts: Sequence[Verdict]) -> Rows:
 
 
 def _refusal(verdict: Verdict) -> list[str]:
+    if "refused" not in verdict:
+        return [NOT_RUN, ""]
     if not verdict["refused"]:
         return ["nothing", ""]
     phase, quantity, tensor, bounds = verdict["refused"][0]
@@ -177,6 +281,12 @@ def _refusal(verdict: Verdict) -> list[str]:
     if phase == whole.RUNNER:
         return [where, ""]
     return [where, "not finite" if bounds is None else f"{bounds:.1e}".replace("e+0", "e").replace("e+", "e")]
+
+
+def _passed(verdict: Verdict) -> str:
+    if "refused" not in verdict:
+        return NOT_RUN
+    return f"refused: {_refusal(verdict)[0]}" if verdict["refused"] else f"{verdict['worst']:.2f}"
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -239,12 +349,15 @@ def merged(old: Rows, new: Rows, planted: Mapping[str, Collection[tuple[str, str
 def run_new(framework: str) -> Run:
     """The verdicts of the mutants of a framework that have no row."""
     planted = run(framework, "--all", names=["none"])
-    names = [f"{workload}/{name}" for f, workload, name in planted["mutants"] if (f, workload, name) not in stored()]
+    ran = {key for key, cells in stored().items() if NOT_RUN not in cells}
+    names = [f"{workload}/{name}" for f, workload, name in planted["mutants"] if (f, workload, name) not in ran]
     return run(framework, "--all", names=names) if names else planted
 
 
 def main(paths: Sequence[str]) -> None:
-    if list(paths) == ["--new"]:
+    if list(paths) == ["--list"]:
+        runs = [run(framework, "--all", names=["none"]) for framework in IMAGES]
+    elif list(paths) == ["--new"]:
         runs = [each for each in map(run_new, IMAGES) if each["verdicts"]]
     elif paths:
         runs = [with_whole_cells(json.loads(Path(path).read_text(encoding="utf-8"))) for path in paths]
@@ -252,11 +365,15 @@ def main(paths: Sequence[str]) -> None:
         runs = [run(framework, "--all") for framework in IMAGES]
     verdicts = {(v["framework"], v["workload"], v["name"]): v for each in runs for v in each["verdicts"]}
     planted = {f: {(w, name) for _, w, name in each["mutants"]} for each in runs for f, _, _ in each["mutants"][:1]}
-    rows = merged(stored_rows(), rows_of([*verdicts.values()]), planted)
+    have = {*verdicts, *stored()}
+    unrun = [v for each in runs for v in each["unrun"] if (v["framework"], v["workload"], v["name"]) not in have]
+    rows = merged(stored_rows(), rows_of([*verdicts.values(), *unrun]), planted)
     dates = stored_dates()
     for each in runs:
         framework = each["mutants"][0][0]
         some = {key for key in verdicts if key[0] == framework}
+        if not some:
+            continue
         first = dates[framework].split(" to ")[0]
         dates[framework] = each["date"] if len(some) == len(planted[framework]) else f"{first} to {each['date']}"
     DOCUMENT.write_text(document(rows, {name: dates[name] for name in IMAGES}), encoding="utf-8")

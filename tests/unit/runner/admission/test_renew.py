@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,11 +21,14 @@ from runner.admission import renew as of_renew
 from runner.admission.judges import HostFacts
 from runner.admission.renew import renew
 from runner.cli.main import app
+from runner.paths import PROJECT
 from runner.results import store
 from runner.results.on_disk import derived
 from runner.results.parcel import Parcel, decode, encode
 from runner.results.store import TABLES, RunStore, StoreError
 from tests.fixtures import stored
+from tests.fixtures.contributions import retold
+from tests.fixtures.more_steps import FACTORS, more
 from tests.fixtures.nodes import parcel_of
 from tests.fixtures.plans import make_cell
 
@@ -223,6 +227,33 @@ def test_a_tape_from_elsewhere_whose_times_were_halved_is_no_result(run: RunStor
     renew(run)
     rows = {row["repeat"]: row for row in store.read([run.folder], "cells").to_pylist()}
     assert (rows[1]["status"], rows[2]["status"], rows[2]["error_kind"]) == ("ok", "failed", "implausible")
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("names", [("steps",), ("items",), ("steps", "items")], ids="-".join)
+def test_a_tape_from_elsewhere_with_more_steps_or_items_is_no_result(
+    run: RunStore, factor: float, names: tuple[str, ...]
+) -> None:
+    path = run.folder / "repeats" / f"{CELL.id}.r2.parcel"
+    (parcel,) = retold(more(factor, *names, stages=("steady",)))([decode(path.read_bytes(), path.name)])
+    path.write_bytes(encode(parcel))
+    renew(run)
+    assert [store.statuses(run.folder)[CELL.id, repeat] for repeat in (1, 2, 3)] == ["ok", "failed", "ok"]
+
+
+def test_nothing_but_the_door_adds_a_repeat_to_a_run() -> None:
+    """An attempt, a node's driver and an import hand their parcels to it."""
+    sources = {path.relative_to(PROJECT): path.read_text() for path in (PROJECT / "runner").rglob("*.py")}
+    assert {str(path) for path, text in sources.items() if re.search(r"\brun\.add\(", text)} == {
+        "runner/admission/admit.py"
+    }
+    users = {str(path) for path, text in sources.items() if "store_parcel(" in text}
+    assert users == {
+        "runner/admission/admit.py",
+        "runner/kit/imported.py",
+        "runner/nodes/driver.py",
+        "runner/run/attempt.py",
+    }
 
 
 # -- what cannot be admitted -------------------------------------------------------------------------------------------------------
