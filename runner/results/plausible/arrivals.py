@@ -21,11 +21,11 @@ Value = TypeVar("Value")
 _MOST_BETWEEN = 0.25
 _SECONDS_EACH = 0.012
 # Between most windows of a network lies less: 1.5 % and 1.5 ms in the cells that were recorded. Of the windows so many do not count, which
-# a loaded machine interrupts, or before which a cell copies its parameters; and two at least.
+# a loaded machine interrupts, or before which a cell copies its parameters; and four at least.
 _MOST_BETWEEN_MOST = 0.04
 _SECONDS_EACH_OF_MOST = 0.004
 _INTERRUPTED = 0.1
-_FEWEST_INTERRUPTED = 2
+_FEWEST_INTERRUPTED = 4
 
 # The reports may come over so many times as long as the windows lasted, and this much longer each.
 _MOST_RATIO = 2.0
