@@ -225,10 +225,16 @@ def _by_workload(rows: Rows) -> list[str]:
         lines.append(_row([f"`{workload}`", *words, f"{100 * shares[workload]:.0f} %" if whole[1] else "**none**"]))
     worst = min(shares, key=lambda name: shares[name])
     unrun = sum(cell[2] for cell in cells.values())
+    ran = any(cell[1] for (workload, _), cell in cells.items() if workload == worst)
+    told = (
+        f"{100 * shares[worst]:.0f} % of its mistakes that were run are refused"
+        if ran
+        else "none of its mistakes was run"
+    )
     return [
         "## By workload and kind",
         "",
-        f"**The worst workload is `{worst}`: {100 * shares[worst]:.0f} % of its mistakes that were run are refused. {empty} of "
+        f"**The worst workload is `{worst}`: {told}. {empty} of "
         f"{len(workloads) * len(BY_WORKLOAD)} cells have no mistake that was run, and {unrun} planted mistakes were not run yet.**",
         "",
         "Refused / run, of all frameworks together and without cheats; with a plus, planted and not run.",
