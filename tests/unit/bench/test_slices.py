@@ -101,3 +101,11 @@ def test_the_parts_of_every_point_of_a_quick_run_take_little_beside_it() -> None
         assert parts
     assert points > 80
     print(spent, points)
+
+
+def test_the_weight_of_a_normalisation_is_held_where_its_sum_is_in_float32() -> None:
+    _, _, values = run("layer_norm", ops.GRADIENT)
+    wrong = [values[0], values[1] * 1.05, values[2]]
+    assert held("layer_norm", ops.GRADIENT, wrong) > 1.0
+    assert held("layer_norm", ops.GRADIENT, wrong, precision="bf16") <= 1.0
+    assert held("layer_norm", ops.GRADIENT, [values[0] * 1.05, *values[1:]], precision="bf16") > 1.0
