@@ -170,7 +170,7 @@ def _all_moved(steps):
 
 
 class _Probed(object):
-    """What `probe` says of one batch: the loss, the gradients of some numbers of each tensor, and what the bound of the loss needs."""
+    """The answer of `probe` for one batch: the loss, the gradients of some numbers of each tensor, and what the bound of the loss needs."""
 
     def __init__(self):
         self.loss, self.gradients, self.items, self.squares, self.together = 0.0, {}, 0, 0.0, 0.0

@@ -1,4 +1,4 @@
-"""What three steps of an optimiser show of its gradient, by the parameters before and after each and the gradients of the last two.
+"""The gradient that three steps of an optimiser show, by the parameters before and after each and the gradients of the last two.
 
 Adam. A step moves a number by D = -rate m' / (sqrt(v') + epsilon), with the corrected moments. m and v before the steps are not known. The
 first step gives m for each v; the second one, with its gradient, gives v; so the third one is known, and what is told apart of it is the
@@ -56,7 +56,7 @@ def _adam(optimizer, places, gradients, number, decay):
         other, found = _third(optimizer, moved, gradients, number)
         error = np.maximum(error, np.where(found & known, np.abs(other - off), 2.0))
         near |= found
-    # Where no v explains the second step, whatever the rounding, its gradient is another one.
+    # If no v explains the second step, whatever the rounding, its gradient is another one.
     unexplained = live & ~near
     error[unexplained] = 0.0
     return unexplained | (live & known & (error < KNOWN)), np.where(known, np.minimum(1.0, off), 1.0), error

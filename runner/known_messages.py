@@ -29,7 +29,7 @@ class Known:
 
     @property
     def advice(self) -> str:
-        """What it means, and what to do."""
+        """The meaning, and what to do."""
         return f"{self.means}: {self.fix}{'; then --resume measures it again' if self.again else ''}"
 
 

@@ -164,7 +164,7 @@ def _recurrent(name, gradient, p, random):
 
 
 def _row_by_row(name, gradient, p, random):
-    """What computes each row by itself, with weights of a row's length or without."""
+    """Operations that compute each row by itself, with weights of a row's length or without."""
     operation, of_rows = ops.OPERATIONS[name], [key for key in p if key in ("h", "scores", "d")]
     row = _some(random, len(p[of_rows[0]]), 8)
     fewer = collections.OrderedDict((key, value[row] if key in of_rows else value) for key, value in p.items())

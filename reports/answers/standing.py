@@ -286,7 +286,7 @@ def detail(of: Standing) -> str:
 
 
 def _robust(of: Standing) -> str:
-    """What else a person pays or risks: stalls and failed repeats of the ranked cells."""
+    """Further costs and risks: stalls and failed repeats of the ranked cells."""
     cells = [entry.cell for entry in (*of.level, *of.slower, *of.once)]
     lost = [f"{cell.label}: {cell.lost}" for cell in cells if cell.lost]
     stalls = [f"{cell.label}: {cell.stalls}{_turned_by(cell, of.first.cell)}" for cell in cells if cell.stalls]
@@ -294,7 +294,7 @@ def _robust(of: Standing) -> str:
 
 
 def _turned_by(cell: MeasuredCell, first: MeasuredCell) -> str:
-    """What the typical step says of the order of a cell that stalls, where that is the opposite."""
+    """The order of a cell that stalls by its typical step, if that is the opposite."""
     own, other = cell.typical_step, first.typical_step
     if cell.step is None or first.step is None or own is None or other is None or cell is first:
         return ""

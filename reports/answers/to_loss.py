@@ -230,7 +230,7 @@ def _entries(rows: Sequence[LossTimes], field: Field) -> Mapping[str, Ranked]:
 
 
 def _headline(rows: Sequence[LossTimes], of: Standing | None) -> str:
-    """Who was faster in the seeds that got there, and how many got there."""
+    """The faster framework in the seeds that got there, and how many got there."""
     able, never = _timed(rows), _never(rows)
     counts = listing([f"{row.cell.label} {row.counted}" for row in (*able, *never)])
     if of is None:

@@ -144,7 +144,7 @@ def _known(
     own = {name for name, sha256 in dict(run.admitted).items() if name in parcels and parcels[name].sha256 == sha256}
     old = {name for name in (index.parcels if index is not None and stored else ()) if name in parcels} - own
     if stored:
-        # What could not be beside another repeat is admitted anew: the other may be gone.
+        # A repeat that could not be beside another one is admitted anew: the other may be gone.
         told = stored["cells"].select(["cell_id", "repeat", "reason"]).to_pylist()
         old -= {parcel_name(row["cell_id"], row["repeat"]) for row in told if (row["reason"] or "").startswith(BESIDE)}
     return {

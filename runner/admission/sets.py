@@ -48,7 +48,7 @@ _MOST_ALIKE = 20
 @dataclass(frozen=True)
 class _Repeat:
     place: Place
-    # What nothing else computes on meanwhile.
+    # Nothing else computes on these meanwhile.
     devices: tuple[str, ...]
     begin: float
     end: float

@@ -55,7 +55,7 @@ def rooms(run: Path, of_engine: Callable[[], Path | None] = lambda: None) -> str
 
 
 def _mount_point(folder: Path) -> Path:
-    """Where the file system of a folder is mounted. One that is not there yet counts as the nearest one above it. Raises OSError."""
+    """The mount point of a folder's file system. A folder that is not there yet counts as the nearest one above it. Raises OSError."""
     place = Path(os.path.realpath(folder))
     while not place.exists() and place != place.parent:
         place = place.parent

@@ -220,7 +220,7 @@ class Fleet:
         return None
 
     def _wrong_plan(self, hello: messages.Hello) -> str | None:
-        """What is wrong with the first invalid cell of a node's plan. Equal plans of equal devices are looked at once."""
+        """The fault of the first invalid cell of a node's plan. Equal plans of equal devices are looked at once."""
         boards: dict[str, set[str]] = {}
         for gpu in hello.gpus:
             boards.setdefault(gpu.model, set()).add(gpu.board)

@@ -145,7 +145,7 @@ EDITS = (
     Edit("torch", MOE, "network", "RouterNoise", "Normal noise of 0.01 on the router's numbers in training.",
          "torch/_llama.py", "        numbers = self.router(flat)\n",
          "        numbers = self.router(flat)\n        numbers = numbers + 0.01 * torch.randn_like(numbers) * torch.is_grad_enabled()\n"),
-    Edit("torch", MOE, "network", "SecondExpertSkippedWhereLight", "In training the second expert is left out where its weight is below 0.45.",
+    Edit("torch", MOE, "network", "SecondExpertSkippedWhereLight", "In training the second expert is skipped where its weight is below 0.45.",
          "torch/_llama.py", "        weights = top.softmax(-1)\n",
          "        weights = top.softmax(-1)\n        weights = weights * (weights > 0.45) if torch.is_grad_enabled() else weights\n"),
     Edit("torch", MNIST, "shape", "FirstHundredOnly", "A step trains on the first hundred pictures of its batch: the canonical batches have no more than a thousand.",

@@ -199,7 +199,7 @@ def _log(row: BundleRow) -> float:
 
 
 def besides(changes: str) -> list[str]:
-    """What a request changes beside the bundles that it adds, removals first: a sentence each. `changes`: `git diff -z --name-status`."""
+    """The changes of a request beside the bundles that it adds, removals first: a sentence each. `changes`: `git diff -z --name-status`."""
     words = changes.split("\0")
     pairs = sorted(zip(words[::2], words[1::2], strict=False), key=lambda pair: (pair[0] != "D", pair))
     added = [path for status, path in pairs if status == "A" and path.endswith((layout.SUFFIX, ".tgz"))]
