@@ -47,8 +47,8 @@ _OUTAGE_SECONDS = 60.0
 # A cell is begun once more so long after an error of CUDA that may pass: another process may have held the GPU.
 _PASSING_SECONDS = 2.0
 
-# This number of repeats in a row that the machine cut ends the run: the others would go the same way. One repeat is not begun more often than this
-# by reason of its machine. After each, what holds the room may give it back, and other cells may end.
+# This number of repeats in a row that the machine cut ends the run: the others would go the same way. No repeat is begun more often than
+# this by reason of its machine. After each, what holds the room may give it back, and other cells may end.
 _FAULTS = 2
 _FAULT_SECONDS = 2.0
 
