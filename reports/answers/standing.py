@@ -6,6 +6,7 @@ The findings, the first screen, the tables, Markdown, the terminal and the page 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -290,7 +291,21 @@ def _robust(of: Standing) -> str:
     cells = [entry.cell for entry in (*of.level, *of.slower, *of.once)]
     lost = [f"{cell.label}: {cell.lost}" for cell in cells if cell.lost]
     stalls = [f"{cell.label}: {cell.stalls}{_turned_by(cell, of.first.cell)}" for cell in cells if cell.stalls]
-    return " ".join(f"{part}." for part in (*lost[:3], *stalls[:3]))
+    apart = [f"{cell.label}: {cell.left_out}{_turned_by_all(cell, cells)}" for cell in cells if cell.left_out]
+    return " ".join(f"{part}." for part in (*lost[:3], *stalls[:3], *apart[:3]))
+
+
+def _turned_by_all(cell: MeasuredCell, cells: Sequence[MeasuredCell]) -> str:
+    """The cells that are slower than one and are faster by all of their time."""
+    own, all_of = _with_all_stalls(cell)
+    turned = [one for one in cells for step, with_all in [_with_all_stalls(one)] if step > own and with_all < all_of]
+    return f", longer than {some(turned)}" if turned else ""
+
+
+def _with_all_stalls(cell: MeasuredCell) -> tuple[float, float]:
+    """Seconds a step, and the same with the stalls of few repeats."""
+    step = cell.step.value if cell.step else math.inf
+    return step, step * (1 + cell.left_out.longer if cell.left_out else 1)
 
 
 def _turned_by(cell: MeasuredCell, first: MeasuredCell) -> str:
@@ -391,7 +406,8 @@ def note(entry: Ranked) -> str:
 
 def notes(entry: Ranked) -> str:
     """All that stands beside the figure of one row: its place, its failed repeats and its stalls."""
-    return "; ".join(filter(None, (note(entry), entry.cell.lost, str(entry.cell.stalls or ""))))
+    cell = entry.cell
+    return "; ".join(filter(None, (note(entry), cell.lost, str(cell.stalls or ""), str(cell.left_out or ""))))
 
 
 # -- Over several groups: by how much one framework leads the next, and where two of them change places ---------------------------------

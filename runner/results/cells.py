@@ -20,7 +20,7 @@ from runner.results import statistics, steadiness
 from runner.results.on_disk import roles
 from runner.results.on_disk.other_work import OtherWork, of_rows
 from runner.results.rows import Place, Row, columns
-from runner.results.statistics import Array, Estimate, Stalls, Timings
+from runner.results.statistics import Array, Estimate, LeftOut, Stalls, Timings
 from runner.results.steadiness import Shift
 from runner.text import in_a_line, plural
 
@@ -210,6 +210,11 @@ class StoredCell:
     def stalls(self) -> Stalls | None:
         """How much longer its steps take than the typical one; None where they do not."""
         return statistics.stalls([repeat.steady for repeat in self.measured])
+
+    @cached_property
+    def left_out(self) -> LeftOut | None:
+        """The stalls of few repeats that its step time does not count; None where there are none."""
+        return statistics.left_out([repeat.steady for repeat in self.measured])
 
     @property
     def shifts(self) -> tuple[tuple[int, Shift], ...]:

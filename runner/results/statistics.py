@@ -173,10 +173,8 @@ def log_levels(repeats: Sequence[Windowed]) -> Array:
     Of one or two repeats, and where all stall alike, it is that of total time over total steps. Of three or more, stalls that the median
     repeat does not have are a disturbance of the machine: they count up to MOST_STALLS times those of the median repeat.
     """
-    typical, stalled = log_typical(repeats), _log_stalled(repeats)
-    if len(stalled) > 2:
-        stalled = np.minimum(stalled, MOST_STALLS * max(0.0, median(stalled)) + SLACK_OF_STALLS)
-    return np.asarray(typical + stalled)
+    stalled = _log_stalled(repeats)
+    return np.asarray(log_typical(repeats) + np.minimum(stalled, _most_stalled(stalled)))
 
 
 def log_typical(repeats: Sequence[Windowed]) -> Array:
@@ -187,6 +185,11 @@ def log_typical(repeats: Sequence[Windowed]) -> Array:
 def _log_stalled(repeats: Sequence[Windowed]) -> Array:
     """The logarithm of the level over the typical step of each repeat: the time that the median of the windows does not see."""
     return np.log([windows.level / windows.typical for windows in map(timings, repeats)])
+
+
+def _most_stalled(stalled: Array) -> float:
+    """Up to which logarithm the stalls of a repeat count."""
+    return MOST_STALLS * max(0.0, median(stalled)) + SLACK_OF_STALLS if len(stalled) > 2 else math.inf
 
 
 @dataclass(frozen=True)
@@ -211,15 +214,56 @@ def stalls(repeats: Sequence[Windowed]) -> Stalls | None:
     longer = float(np.mean(log_levels(groups) - log_typical(groups)))
     if longer < math.log1p(SMALLEST_STALL):
         return None
-    windows = pooled([group.scaled(1 / group.typical) for group in groups])
+    if (found := _long_windows(groups, groups)) is None:
+        return Stalls(math.expm1(longer)) if longer > 2 * _noise_of_levels(groups) / len(groups) else None
+    return Stalls(math.expm1(longer), *found)
+
+
+def _long_windows(groups: Sequence[Timings], among: Sequence[Timings]) -> tuple[float, float] | None:
+    """(one window in so many, how many times as long as typical): the few windows of these repeats that make their levels longer.
+
+    None where none stand out. Long is what lies far beyond the windows of the repeats `among`.
+    """
+    windows, usual = (pooled([one.scaled(1 / one.typical) for one in part]) for part in (groups, among))
     away = windows.step_seconds - 1
-    long = away > max(LONG_SHARE, LONG_WIDTHS * 1.4826 * median(np.abs(away)))
+    long = away > max(LONG_SHARE, LONG_WIDTHS * 1.4826 * median(np.abs(usual.step_seconds - 1)))
     share = float(windows.steps[long].sum() / windows.steps.sum())
     if not share or float(away[long] @ windows.steps[long]) < float(away @ windows.steps) / 2:
-        noise = math.sqrt(sum(group.error**2 * group.inflation for group in groups)) / len(groups)
-        return Stalls(math.expm1(longer)) if longer > 2 * noise else None
-    factor = float(windows.step_seconds[long] @ windows.steps[long]) / float(windows.steps[long].sum())
-    return Stalls(math.expm1(longer), 1 / share, factor)
+        return None
+    return 1 / share, float(windows.step_seconds[long] @ windows.steps[long]) / float(windows.steps[long].sum())
+
+
+def _noise_of_levels(groups: Sequence[Timings]) -> float:
+    """Standard error of the sum of these log levels, as their windows show it."""
+    return math.sqrt(sum(group.error**2 * group.inflation for group in groups))
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The stalls that do not count in the level of a cell: few of its repeats have them."""
+
+    repeats: int  # that stalled
+    of: int
+    longer: float  # how much longer the steps of the cell take with them, as a share
+
+    def __str__(self) -> str:
+        few = f"{self.repeats} of {self.of} repeats stalled"
+        return f"{few}: by all of its time the cell takes {1 + self.longer:.3g} times as long"
+
+
+def left_out(repeats: Sequence[Windowed]) -> LeftOut | None:
+    """The stalls beyond those that `log_levels` counts; None where that is noise."""
+    groups = _groups(repeats)
+    if len(groups) < 3 or any(group.typical <= 0 for group in groups):
+        return None
+    stalled = _log_stalled(groups)
+    beyond = np.maximum(0.0, stalled - _most_stalled(stalled))
+    longer, stalling = float(beyond.mean()), [group for group, more in zip(groups, beyond, strict=True) if more > 0]
+    if longer < math.log1p(SMALLEST_STALL):
+        return None
+    if _long_windows(stalling, groups) is None and longer * len(groups) <= 2 * _noise_of_levels(stalling):
+        return None
+    return LeftOut(len(stalling), len(groups), math.expm1(longer))
 
 
 def fewest_windows(level: float = LEVEL) -> int:

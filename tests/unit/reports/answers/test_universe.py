@@ -139,6 +139,22 @@ def test_a_framework_that_stalls_is_ranked_by_all_of_its_time_and_says_that_it_s
     assert "though its typical step is shorter than that of TensorFlow 2.21.0" in finding.detail
 
 
+def test_stalls_of_one_repeat_that_do_not_count_are_said_with_the_order_that_they_turn(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    cells = {
+        (name, WORKLOAD): drawn.steady(random, level)
+        for name, level in (("torch", 0.1), ("tensorflow", 0.11), ("jax", 0.2))
+    }
+    cells[TORCH][1] = cells[TORCH][1] * np.where(np.arange(len(cells[TORCH][1])) % 3 == 1, 3.0, 1.0)
+    tables = load([drawn.write(tmp_path / "run", cells)])
+    (finding,) = findings.findings(tables)
+    assert finding.headline == "PyTorch 2.13.0 is fastest"
+    words, row = said(tables), "1 of 3 repeats stalled: by all of its time the cell takes 1.18 times as long"
+    for name in ("terminal", "Markdown", "page", "JSON", "CSV"):
+        assert row in words[name], name
+    assert f"PyTorch 2.13.0: {row}, longer than TensorFlow 2.21.0." in finding.detail
+
+
 def test_one_bad_repeat_of_the_fastest_hides_no_difference_between_the_others(tmp_path: Path) -> None:
     random = np.random.default_rng(12)
     cells = {

@@ -330,6 +330,30 @@ def test_stalls_of_one_repeat_of_three_are_a_disturbance_and_count_little() -> N
     estimate = step_estimate(windows)
     assert estimate is not None
     assert estimate.value == pytest.approx(1, abs=0.01)
+    assert statistics.stalls(windows) is None
+    # What was left out is said: the geometric mean of 1, 1 and 1.67 is 1.18.
+    assert str(statistics.left_out(windows)) == (
+        "1 of 3 repeats stalled: by all of its time the cell takes 1.18 times as long"
+    )
+
+
+@pytest.mark.parametrize("repeats", [3, 4, 5])
+@pytest.mark.parametrize("windows", [6, 76])
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+def test_noise_is_said_to_be_left_out_of_at_most_one_of_50_cells(
+    correlation: float, windows: int, repeats: int
+) -> None:
+    random = np.random.default_rng([int(10 * correlation), windows, repeats])
+    cells = [np.exp(noise(random, (repeats, windows), correlation) * size) for size in (0.02, 0.1) for _ in range(100)]
+    assert sum(statistics.left_out(list(cell)) is not None for cell in cells) <= len(cells) / 50
+
+
+def test_stalls_that_count_are_not_said_to_be_left_out() -> None:
+    random = np.random.default_rng(2)
+    windows = [random.normal(1, 0.01, 60) * np.where(random.random(60) < 0.2, 2.0, 1.0) for _ in range(5)]
+    assert statistics.stalls(windows) is not None
+    assert statistics.left_out(windows) is None
+    assert statistics.left_out(windows[:2]) is None
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
