@@ -6,7 +6,7 @@ The first of two repeats of one cell stands, since one of them was measured. Of 
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,6 +43,67 @@ _OF_THE_MACHINE = ("machine_cpu_seconds", "energy_joules", "power_watts", "pcie_
 _FEWEST_ROWS = 10
 _SAME_ROWS = 0.5
 _MOST_ALIKE = 20
+
+# Of the rows of one repeat so many stand for all: those of the lowest marks, which a copy has as well.
+_MOST_MARKS = 128
+_MOST_DIFFERENCES = 64
+
+
+@dataclass(frozen=True)
+class NoisePrint:
+    """By what a repeat is known again in another run, whoever brings it: the noise of its windows, and rows of its telemetry."""
+
+    windows: tuple[float, ...] = ()
+    telemetry: tuple[int, ...] = ()
+
+
+class KnownNoises:
+    """The repeats of many runs, to find the one of which another is a copy."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[NoisePrint, str]] = []
+        self._first: list[tuple[float, ...]] = []
+        self._of_first: list[int] = []
+        self._of_mark: dict[int, list[int]] = defaultdict(list)
+
+    def add(self, noise: NoisePrint, where: str) -> None:
+        """Know this repeat again."""
+        at = len(self._known)
+        self._known.append((noise, where))
+        if len(noise.windows) >= _FEWEST_WINDOWS - 1:
+            self._first.append(noise.windows[: _FEWEST_WINDOWS - 1])
+            self._of_first.append(at)
+        for mark in noise.telemetry:
+            self._of_mark[mark].append(at)
+
+    def copied_by(self, noise: NoisePrint) -> tuple[str, str] | None:
+        """How a repeat has the noise of a known one, and where that is; None where it has its own."""
+        own = np.array(noise.windows)
+        if self._first and len(own) >= _FEWEST_WINDOWS - 1:
+            # All at once; nearly all differ by far more than this in their first windows.
+            apart = np.median(np.abs(np.array(self._first) - own[: _FEWEST_WINDOWS - 1]), axis=1)
+            for near in np.flatnonzero(apart <= 10 * _SAME_PATTERN * np.median(np.abs(own))).tolist():
+                other, where = self._known[self._of_first[near]]
+                if _same_pattern(own, np.array(other.windows)):
+                    return "it has the windows of", where
+        shared = Counter(at for mark in noise.telemetry for at in self._of_mark.get(mark, ()))
+        for at, _ in shared.most_common(_MOST_ALIKE):
+            other, where = self._known[at]
+            lowest = sorted({*noise.telemetry, *other.telemetry})[:_MOST_MARKS]
+            both = {*noise.telemetry} & {*other.telemetry}
+            if len(lowest) >= _FEWEST_ROWS and sum(mark in both for mark in lowest) > _SAME_ROWS * len(lowest):
+                return "it has the telemetry of", where
+        return None
+
+
+def noises(tables: Mapping[str, pa.Table]) -> dict[Place, NoisePrint]:
+    """The noise of each repeat, as far as it has some."""
+    windows = {place: tuple(pattern[:_MOST_DIFFERENCES].tolist()) for place, pattern in _patterns(tables["samples"])}
+    rows: dict[Place, tuple[int, ...]] = {}
+    codes, places, marks = _marks(tables["telemetry"])
+    for code, place in enumerate(places):
+        rows[place] = tuple(np.unique(marks[codes == code])[:_MOST_MARKS].tolist())
+    return {place: NoisePrint(windows.get(place, ()), rows.get(place, ())) for place in {**windows, **rows}}
 
 
 @dataclass(frozen=True)
@@ -126,9 +187,14 @@ def _same_windows(samples: pa.Table) -> Iterator[tuple[Place, Place, str]]:
                 break
             if abs(another[1] - pattern[1]) > near:
                 continue
-            most = min(len(pattern), len(another))
-            if np.median(np.abs(pattern[:most] - another[:most])) <= _SAME_PATTERN * scales[at]:
+            if _same_pattern(pattern, another):
                 yield place, other, "it has the windows of"
+
+
+def _same_pattern(one: Array, other: Array) -> bool:
+    """True if two repeats have one noise."""
+    most = min(len(one), len(other))
+    return bool(np.median(np.abs(one[:most] - other[:most])) <= _SAME_PATTERN * np.median(np.abs(one)))
 
 
 def _patterns(samples: pa.Table) -> Iterator[tuple[Place, Array]]:
@@ -155,17 +221,9 @@ def _by_place(table: pa.Table) -> Iterator[tuple[Place, npt.NDArray[np.int64]]]:
 
 def _same_telemetry(telemetry: pa.Table) -> Iterator[tuple[Place, Place, str]]:
     """The repeats whose telemetry is that of another one."""
-    telling = np.any([~np.isnan(floats(telemetry, name)) for name in _OF_THE_MACHINE], axis=0)
-    telemetry = chosen(telemetry, telling)
-    if not len(telemetry):
+    codes, places, marks = _marks(telemetry)
+    if not places:
         return
-    codes, places = place_codes(telemetry)
-    kinds = [field.name for field in telemetry.schema if str(field.type) in ("double", "int64")]
-    names = [name for name in kinds if name not in ("seconds", "foreign_process_count")]
-    marks = np.zeros(len(telemetry), np.uint64)
-    with np.errstate(over="ignore"):
-        for name in names:
-            marks = marks * np.uint64(0x9E3779B97F4A7C15) + np.nan_to_num(floats(telemetry, name)).view(np.uint64)
     order = np.lexsort((codes, marks))
     marks, codes = marks[order], codes[order]
     # A row counts once for a repeat that has it.
@@ -185,3 +243,19 @@ def _same_telemetry(telemetry: pa.Table) -> Iterator[tuple[Place, Place, str]]:
         most = max(int(rows[one]), int(rows[other]))
         if most >= _FEWEST_ROWS and count > _SAME_ROWS * most:
             yield places[one], places[other], "it has the telemetry of"
+
+
+def _marks(telemetry: pa.Table) -> tuple[npt.NDArray[np.int64], list[Place], npt.NDArray[np.uint64]]:
+    """Of each row that tells repeats apart: the code of its repeat, and a digest of its numbers. The places stand by their codes."""
+    telling = np.any([~np.isnan(floats(telemetry, name)) for name in _OF_THE_MACHINE], axis=0)
+    telemetry = chosen(telemetry, telling)
+    marks = np.zeros(len(telemetry), np.uint64)
+    if not len(telemetry):
+        return np.zeros(0, np.int64), [], marks
+    codes, places = place_codes(telemetry)
+    kinds = [field.name for field in telemetry.schema if str(field.type) in ("double", "int64")]
+    names = [name for name in kinds if name not in ("seconds", "foreign_process_count")]
+    with np.errstate(over="ignore"):
+        for name in names:
+            marks = marks * np.uint64(0x9E3779B97F4A7C15) + np.nan_to_num(floats(telemetry, name)).view(np.uint64)
+    return codes, places, marks

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +22,7 @@ from bench import identity
 from runner import trees
 from runner.admission.admit import image_of
 from runner.admission.renew import rules_digest
+from runner.admission.sets import NoisePrint, Place, noises
 from runner.engines.process import installed
 from runner.errors import UserError
 from runner.kit import archive
@@ -32,7 +33,7 @@ from runner.paths import PROJECT, cache_folder
 from runner.results.cells import StoredRepeat
 from runner.results.rows import Row
 from runner.results.statistics import Array
-from runner.results.store import read_bytes, write_bytes
+from runner.results.store import read_bytes, tables_of, write_bytes
 from runner.results.untrusted import Hash, Text
 from runner.results.validate import Moment
 from runner.text import in_a_line, plural
@@ -71,6 +72,8 @@ class BundleRow(Frozen):
     repeats: Annotated[tuple[Seconds, ...], Field(min_length=1, max_length=1000)]
     # Of each repeat: equal where its windows are those of another one times a factor.
     shapes: tuple[Text, ...]
+    # Of each repeat: what it has by chance, and a copy as well.
+    noises: Annotated[tuple[NoisePrint, ...], Field(max_length=1000)] = ()
     # When each repeat began, in seconds since 1970.
     starts: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...]
     # The account that brought it: the folder in which it lies. A pseudonym is free, so it never stands for a contributor. Empty: unknown.
@@ -130,8 +133,9 @@ def _made(bundle: Archive) -> Derived:
             why = str(error).removeprefix(f"{bundle.path}").lstrip(": ")
             return Derived(sha256=bundle.sha256, place=str(place or ""), rows=(), refused=(in_a_line(why, 900),))
         measured = read_runs([imported.run.folder])
+        by_chance = noises(tables_of([imported.run.folder], ("samples", "telemetry")))
     refused = [*_of_bundle(facts, imported), *(why for cell in measured for why in _of_cell(cell))]
-    rows = [_row(facts, cell) for cell in measured if cell.repeats]
+    rows = [_row(facts, cell, by_chance) for cell in measured if cell.repeats]
     shown = tuple(in_a_line(why, 900) for why in refused[:1000])
     return Derived(sha256=bundle.sha256, place=str(place or ""), rows=tuple(rows), refused=shown)
 
@@ -210,7 +214,7 @@ def _device(row: Row) -> str:
     return str(uuids[0]) if uuids is not None and len(uuids) else ""
 
 
-def _row(facts: RunFacts, measured: Measured) -> BundleRow:
+def _row(facts: RunFacts, measured: Measured, by_chance: Mapping[Place, NoisePrint]) -> BundleRow:
     row = measured.cell.row
     return BundleRow(
         facts=measured.facts,
@@ -220,6 +224,7 @@ def _row(facts: RunFacts, measured: Measured) -> BundleRow:
         image_digest=str(row.get("image_digest") or "")[:300],
         repeats=tuple(measured.levels.values()),
         shapes=tuple(map(_shape, measured.repeats)),
+        noises=tuple(by_chance.get((measured.cell.cell_id, number), NoisePrint()) for number in measured.by_number),
         starts=tuple(repeat.began for repeat in measured.cell.repeats),
     )
 

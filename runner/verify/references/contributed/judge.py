@@ -10,6 +10,7 @@ from statistics import fmean, median
 from typing import Literal
 
 from reports.answers.export import escaped, in_a_comment
+from runner.admission.sets import KnownNoises
 from runner.errors import UserError
 from runner.results.statistics import of_kind
 from runner.text import in_a_line, number, plural
@@ -80,6 +81,7 @@ class BundleJudge:
         self._shapes: dict[str, str] = {}
         self._digests: dict[str, tuple[str, str | None]] = {}
         self._starts: dict[float, str] = {}
+        self._noises = KnownNoises()
         self._rows: dict[str, list[BundleRow]] = {}
         for place, bundle in there.items():
             self._add(place, bundle)
@@ -96,6 +98,8 @@ class BundleJudge:
         for row in bundle.rows:
             self._shapes |= dict.fromkeys(row.shapes, place)
             self._starts |= dict.fromkeys(row.starts, place)
+            for noise in row.noises:
+                self._noises.add(noise, place)
             if row.image_digest:
                 self._digests[row.image_digest] = _image(row)
 
@@ -151,7 +155,7 @@ class BundleJudge:
         return reasons
 
     def _copied(self, bundle: Derived) -> list[str]:
-        """The reason if any repeat has the windows of another one, or these times a factor; or began when another one did."""
+        """The reason if any repeat has the windows or the telemetry of another one, or began when another one did."""
         own: set[str] = set()
         for row in bundle.rows:
             if place := next((self._starts[start] for start in row.starts if start in self._starts), None):
@@ -165,6 +169,9 @@ class BundleJudge:
                         "factor"
                     ]
                 own.add(shape)
+            for number_, noise in enumerate(row.noises, start=1):
+                if copied := self._noises.copied_by(noise):
+                    return [f"{row.facts.name}: repeat {number_} was not measured: {' one of '.join(copied)}"]
         return []
 
     def _other_digest(self, bundle: Derived) -> list[str]:

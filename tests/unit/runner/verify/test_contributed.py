@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import random
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 from runner.cli.main import app
 from runner.kit.contribution.shared_run import Bundle, bundle_of
 from runner.paths import PROJECT
+from runner.results.parcel import Parcel
 from runner.results.store import RunStore
 from runner.verify.outliers import spread_of
 from runner.verify.references.among import among_machines
@@ -28,7 +30,8 @@ from runner.verify.references.contributed.derived_rows import Derived
 from runner.verify.references.contributed.index import IndexCell
 from runner.verify.references.contributed.judge import FEWEST_BESIDE, MOST, BundleJudge, Judgement, comment
 from tests.fixtures import indexes
-from tests.fixtures.contributions import MODELS, Forge, beside, cell_of, contribution
+from tests.fixtures.contributions import MODELS, Events, Forge, beside, cell_of, contribution, retold
+from tests.fixtures.events import in_windows
 from tests.fixtures.forgeries import FORGERIES, faster, of_parcels
 from tests.fixtures.synthetic import CPU
 from tests.fixtures.weekly import only_with
@@ -184,6 +187,69 @@ def test_the_windows_of_another_repeat_are_known_where_their_clock_was_set(few: 
             path.unlink()
     assert [one.verdict for one in judgements] == ["accepted", "refused"]
     assert any("are those of another one" in why for why in judgements[1].reasons)
+
+
+def a_copy(noise: float, moved: bool, seed: int) -> Forge:
+    """The parcels of another machine, at another hour and with so much noise on each window. `moved`: its counters as well."""
+
+    def forge(parcels: list[Parcel]) -> list[Parcel]:
+        chance = random.Random(seed)
+
+        def events(every: Events) -> Events:
+            for event in every:
+                if event["event"] == "sample":
+                    event["seconds"] *= 1 - noise * chance.random()
+            in_windows(every)
+            return every
+
+        made = []
+        for parcel in retold(events)(parcels):
+            rows = [
+                {**row, "unix": row["unix"] + 9e4 + 500 * seed, "energy_joules": row["energy_joules"] + 2e7 * moved}
+                for row in parcel.telemetry
+            ]
+            made.append(
+                replace(parcel, started_unix=(parcel.started_unix or 0) + 9e4 + 500 * seed, telemetry=tuple(rows))
+            )
+        return made
+
+    return forge
+
+
+def counting(parcels: list[Parcel]) -> list[Parcel]:
+    """Each row of telemetry with the GPU's counter of energy, which never stands still."""
+    return [
+        replace(
+            parcel,
+            telemetry=tuple(
+                {**row, "energy_joules": 1e5 * parcel.repeat + 250.5 * at} for at, row in enumerate(parcel.telemetry)
+            ),
+        )
+        for parcel in parcels
+    ]
+
+
+@pytest.mark.parametrize(
+    ("noise", "moved", "why"),
+    [
+        (1e-6, True, "it has the windows of one of"),
+        (1e-6, False, "it has the windows of one of"),
+        (5e-3, False, "it has the telemetry of one of"),
+    ],
+    ids=["0.0001 % of noise, other telemetry", "0.0001 % of noise", "half a percent of noise"],
+)
+def test_a_measurement_with_noise_of_ones_own_is_no_further_machine(
+    tmp_path: Path, noise: float, moved: bool, why: str
+) -> None:
+    """Seven other pseudonyms, each at an hour of its own: they would be seven machines."""
+    collection = tmp_path / "collection"
+    bring(collection, bundle_of(contribution(tmp_path / "there", forge=counting), SALT))
+    for salt in range(7):
+        forge: Forge = lambda parcels, salt=salt: a_copy(noise, moved, salt)(counting(parcels))  # noqa: E731
+        copy = contribution(tmp_path / str(salt), forge=forge)
+        judgement = judged(collection, bring(collection, bundle_of(copy, bytes([salt]) * 32)))
+        assert judgement.verdict == "refused"
+        assert why in judgement.reasons[0]
 
 
 def test_a_bundle_that_is_a_link_or_lies_too_high_is_refused_and_said(
