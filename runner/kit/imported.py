@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +29,10 @@ from runner.run.begin import manifest_of
 # The parcels of an archive unpack to so many times its size, together: those of a machine with sixteen GPUs to eleven times their own.
 # Every archive may have the least.
 _UNPACKS_TO, _LEAST_UNPACKED_BYTES = 20, 32 << 20
+
+# A clock may be ahead by so much.
+_AHEAD_SECONDS = 86_400.0
+_YET_TO_COME = "which is yet to come; set the machine's clock, and measure again"
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ def import_archive(archive: Archive, out: Path) -> Imported:
     if why := origin.unknown():
         raise ArchiveError(f"{archive.path}: this release does not know {why}; import it with the release that made it")
     created = datetime.fromisoformat(archive.facts.created)
+    if created.timestamp() > time.time() + _AHEAD_SECONDS:
+        raise ArchiveError(f"{archive.path}: it says that it was measured on {archive.facts.created}, {_YET_TO_COME}")
     folder = out / f"{created.astimezone(UTC):%Y%m%d-%H%M%S}-{archive.facts_sha256[:4]}"
     _check_new(archive, folder)
     # Written aside: a run has its folder when all of it is there. An import that was killed leaves the part only.
@@ -133,7 +140,8 @@ def _write(archive: Archive, origin: Origin, run: store.RunStore) -> Imported:
         refused = admitted.tables["cells"][0]["error_kind"] == "unsupported"
         outcomes.append(StepOutcome(step, "refused" if refused else admitted.status, admitted.reason or ""))
     if dropped and not outcomes:
-        raise ArchiveError(f"{archive.path}: {dropped[0]}; copy it again from the machine that it was made on")
+        fix = "" if _YET_TO_COME in dropped[0] else "; copy it again from the machine that it was made on"
+        raise ArchiveError(f"{archive.path}: {dropped[0]}{fix}")
     _write_manifest(archive, origin, [each.step for each in outcomes], run)
     imported = Imported(run, tuple(outcomes), len([*facts.steps()]) - len(outcomes), total(sums), tuple(dropped))
     document = {
@@ -156,6 +164,8 @@ def _parcel_of(origin: Origin, step: KitStep, content: bytes) -> Parcel | str:
         return str(error)
     if (parcel.cell_id, parcel.repeat) != (step.cell.id, step.repeat):
         return "it is the parcel of another cell"
+    if (parcel.started_unix or 0.0) > time.time() + _AHEAD_SECONDS:
+        return f"it began on {datetime.fromtimestamp(parcel.started_unix or 0.0, UTC):%Y-%m-%d}, {_YET_TO_COME}"
     return origin.stranger(step, parcel) or parcel
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import tarfile
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -371,6 +372,28 @@ def test_a_time_that_no_clock_shows_is_not_imported_and_the_archive_is_named(tmp
     assert str(path) in said.stderr
     assert "telemetry: input should be greater than or equal to 0" in said.stderr
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("of_facts", "of_parcel", "words"),
+    [
+        (
+            {"created": "2099-01-01T00:00:00+00:00"},
+            {},
+            "it says that it was measured on 2099-01-01T00:00:00.00:00, which",
+        ),
+        ({}, {"started_unix": time.time() + 400 * 86_400.0}, "which is yet to come"),
+    ],
+    ids=["made in 2099", "begun in 400 days"],
+)
+def test_an_archive_of_a_day_that_is_yet_to_come_is_refused(
+    tmp_path: Path, of_facts: dict[str, Any], of_parcel: dict[str, Any], words: str
+) -> None:
+    """It would be the newest run of a history for ever."""
+    with pytest.raises(ArchiveError, match=words) as raised:
+        imported(tmp_path, files(FACTS | of_facts, parcel=replace(PARCEL, **of_parcel)))
+    assert "set the machine's clock, and measure again" in str(raised.value)
+    assert list((tmp_path / "runs").glob("*")) == []
 
 
 @pytest.mark.parametrize(
