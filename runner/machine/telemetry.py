@@ -86,6 +86,10 @@ class Recording:
             self.rows = thinned(self.rows, self.step)
 
 
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def thinned(rows: Iterable[Row], step: float) -> list[Row]:
     """One row of each device in every `step` seconds: the first of those with the most columns."""
     kept: dict[tuple[str, int], Row] = {}
@@ -103,6 +107,8 @@ class Monitor:
         self._recordings: list[Recording] = []
         self._changed = threading.Condition()
         self._closing = False
+        # Why the thread samples nothing any more.
+        self._ended: str | None = None
         self._packages = PackageEnergy()
         # The wall clock at time.monotonic()'s zero. One for all cells: a clock that is set meanwhile moves no row, and no cell in front of
         # those before it or beside them.
@@ -128,6 +134,7 @@ class Monitor:
         """
         recording = Recording(boards, running, cpus, uuids, self._unix_at_zero)
         with self._changed:
+            recording.fault = self._ended
             self._recordings.append(recording)
             self._changed.notify_all()
         return recording
@@ -137,6 +144,15 @@ class Monitor:
             self._recordings.remove(recording)
 
     def _run(self) -> None:
+        try:
+            self._sample_until_closed()
+        except Exception as error:  # no cell ends for its telemetry: each one that has none, or a part, says why
+            with self._changed:
+                self._ended = f"the telemetry ended: {_in_words(error)}"
+                for recording in self._recordings:
+                    recording.fault = self._ended
+
+    def _sample_until_closed(self) -> None:
         with contextlib.ExitStack() as stack:
             gpus = GpuSampler(None)
             opened = False
@@ -161,7 +177,7 @@ class Monitor:
             try:
                 self._sample_cell(gpus, recording)
             except Exception as error:  # a fault in one cell's telemetry must not end the others': it is recorded
-                recording.fault = f"{type(error).__name__}: {error}"
+                recording.fault = _in_words(error)
         for board, number in gpus.xids():
             for recording in recordings:
                 if board in recording.boards:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -170,6 +171,30 @@ def test_a_cell_that_cannot_be_sampled_ends_no_other_cells_telemetry(monkeypatch
         for recording in (broken, other):
             monitor.end(recording)
     assert (broken.fault, other.fault) == ("ValueError: no such counter", None)
+
+
+@pytest.mark.parametrize("where", ["sleep", "xids", "session"])
+def test_a_telemetry_that_ends_is_told_in_the_cell_that_runs_and_in_each_later_one(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def ends(*_: object) -> None:
+        raise OSError(22, "Invalid argument")
+
+    if where == "sleep":
+        monkeypatch.setattr(telemetry, "time", SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=ends))
+    elif where == "xids":
+        monkeypatch.setattr(telemetry.GpuSampler, "xids", ends)
+    else:
+        monkeypatch.setattr(telemetry.nvml, "session", ends)
+    with telemetry.Monitor() as monitor:
+        running = monitor.begin(["GPU-0"], Cell(os.getpid()))
+        wait_for(lambda: running.fault is not None)
+        monitor.end(running)
+        later = [monitor.begin([], Cell(os.getpid())) for _ in range(2)]
+        for recording in later:
+            monitor.end(recording)
+    said = "the telemetry ended: OSError: [Errno 22] Invalid argument"
+    assert [recording.fault for recording in (running, *later)] == [said] * 3
 
 
 def test_a_machine_without_a_driver_has_no_gpu_rows() -> None:
