@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench import identity, rules
+from bench.contract import Training
 from reports import specifications
 from reports.page import rosetta_stone
 
@@ -102,7 +103,9 @@ def test_what_is_shown_holds_the_loss_the_optimiser_the_step_and_the_prediction(
         assert OPTIMIZER.search(code)
         return
     defined = functions(trees)
-    assert [name for name in OWED if not any(isinstance(node, ast.FunctionDef) for node in defined.get(name, []))] == []
+    # The contract has the others for those that do nothing of their own there.
+    owed = [name for name in OWED if getattr(getattr(Training, name), "__isabstractmethod__", False)]
+    assert [name for name in owed if not any(isinstance(node, ast.FunctionDef) for node in defined.get(name, []))] == []
     words, _ = reached(("step", "__init__", "load"), defined)
     assert any(LOSS.search(word) for word in words)
     assert any(OPTIMIZER.search(word) for word in words)

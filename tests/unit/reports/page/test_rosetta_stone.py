@@ -96,6 +96,7 @@ def test_the_report_imports_of_the_runner_its_results_and_of_the_bench_its_facts
     assert {name for name in ours - bench if not name.startswith("runner.results")} <= {
         "runner",
         "runner.errors",
+        "runner.known_messages",
         "runner.paths",
         "runner.text",
         "runner.trees",
