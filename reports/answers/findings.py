@@ -22,7 +22,7 @@ from reports.answers.sessions import two_runs
 from reports.answers.standing import Standing, standing
 from reports.answers.to_loss import LossAnswer, loss_answers
 from reports.data.groups import blocks_of, group_of
-from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
+from reports.data.model import NO_TELEMETRY, Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.wording import duration, listing, number, percent, plural
 from runner.results import statistics
 from runner.results.cells import MISSING, StoredRepeat, step_of
@@ -230,6 +230,10 @@ def _of_the_machine(cells: Sequence[MeasuredCell]) -> list[str]:
     if unproved:
         caveats.append(
             f"Origin not proved: the parcels of {listing(unproved)} were changed since they were stored, or are not of this installation."
+        )
+    if blind := [cell.label for cell in cells if any(words.startswith(NO_TELEMETRY) for words in cell.caveats)]:
+        caveats.append(
+            f"{NO_TELEMETRY} of the GPU of {listing(blind)}: nothing shows whether it was throttled or idle."
         )
     few = [f"{cell.label} ({percent(cell.cpu_share)})" for cell in cells if cell.cpu_share is not None]
     if few:

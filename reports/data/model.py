@@ -20,6 +20,9 @@ from runner.results.steadiness import Shift
 # The profile is measured after everything else, and has a table of its own.
 PHASES = tuple(phase for phase in rules.PHASES if phase != "profile")
 
+# A caveat begins so.
+NO_TELEMETRY = "No telemetry"
+
 
 @dataclass(frozen=True)
 class Curve:

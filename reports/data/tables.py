@@ -20,6 +20,7 @@ from reports.data import curves, operators, profiles, telemetry_signals
 from reports.data.costs import COSTS
 from reports.data.groups import workloads
 from reports.data.model import (
+    NO_TELEMETRY,
     PHASES,
     Curve,
     MeasuredCell,
@@ -32,7 +33,7 @@ from reports.data.model import (
 )
 from reports.data.utilisation import utilised
 from reports.specifications import caveats, specification
-from reports.wording import gpu_name
+from reports.wording import gpu_name, plural
 from runner.results.cells import (
     Key,
     StoredCell,
@@ -227,6 +228,7 @@ def _cell(
             *_losses_not_compared(stored.key, {row.quantity for row in held}),
             *dict.fromkeys(filter(None, (isolation.caveat(isolation.of_row(row)) for row in rows))),
             *filter(None, [parcel_origin.caveat(row.get("origin") for row in rows)]),
+            *_no_telemetry(rows),
         ),
         compiled_repeats=sum((row.get("jit_cache_grew_bytes") or 0) > 0 for row in rows),
         device_proof=device_proof(rows),
@@ -280,6 +282,15 @@ def _throttled(rows: Iterable[Row]) -> tuple[str, ...]:
     """Why a cell's device slowed down in any repeat; empty where it did not."""
     slowed = (row.get("throttled_by") for row in rows if row.get("throttled"))
     return tuple(sorted({str(why) for reasons in slowed if reasons is not None for why in reasons}))
+
+
+def _no_telemetry(rows: Iterable[Row]) -> Iterator[str]:
+    """A sentence on a GPU's cell where nothing was seen of its GPU meanwhile: its judges had nothing to go by."""
+    fine = [row for row in rows if row.get("status") == "ok" and row.get("device_kind") == "cuda"]
+    told = ("throttled", "energy_joules", "max_temperature_celsius", "device_used_bytes")
+    blind = sum(all(row.get(name) is None for name in told) for row in fine)
+    if blind:
+        yield f"{NO_TELEMETRY} in {blind} of {plural(len(fine), 'repeat')}: nothing shows whether its GPU was throttled or idle."
 
 
 def _total(repeats: Sequence[Repeat]) -> float | None:

@@ -11,7 +11,7 @@ import pytest
 
 import reports.page.render
 from reports.data import tables, telemetry_signals
-from reports.data.model import MeasuredCell, Repeat, Tables
+from reports.data.model import NO_TELEMETRY, MeasuredCell, Repeat, Tables
 from reports.page.samples import sequence
 from runner.results.store import arrow_schema
 from tests.fixtures import stored, synthetic
@@ -237,3 +237,26 @@ def test_a_limit_that_the_engine_did_not_apply_is_named_beside_the_figure(tmp_pa
     reports.page.render.render([run], tmp_path / "report.html")
     sentence = "Podman Engine 4.3.1, rootless did not apply these limits to its container: memory."
     assert sentence in whole(tmp_path / "report.html")
+
+
+def test_a_gpu_s_figure_without_any_telemetry_says_so_and_one_with_some_does_not(tmp_path: Path) -> None:
+    """Where nothing was seen of a GPU, its judges of throttling and idleness had nothing to go by."""
+    run = synthetic.add_scaling(synthetic.make_run(tmp_path / "run"), {1: 0.01}, repeats=2)
+    entry = synthetic.scaled_cell(1)
+
+    def sentences() -> tuple[list[str], bool]:
+        data = tables.load([run])
+        (cell,) = (cell for cell in data.cells if cell.key.device_kind == "cuda")
+        said = [words for words in cell.caveats if words.startswith(NO_TELEMETRY)]
+        reports.page.render.render([run], tmp_path / "report.html")
+        return said, f"{NO_TELEMETRY} of the GPU of" in whole(tmp_path / "report.html")
+
+    assert sentences() == (
+        [f"{NO_TELEMETRY} in 2 of 2 repeats: nothing shows whether its GPU was throttled or idle."],
+        True,
+    )
+    told = {"throttled": False, "energy_joules": 9.5}
+    for repeat, left in ((1, 1), (2, 0)):
+        (row,) = stored.rows_of(run, "cells", entry["id"], repeat)
+        stored.change(run, "cells", lambda other, row=row: {**other, **told} if other == row else other)
+        assert len(sentences()[0]) == left
