@@ -7,12 +7,33 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 
 from runner.nodes.transports.started import Started
 from runner.nodes.transports.transport import Node, NodesError, Pipe
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Decoder, FrameError, encode
 from runner.text import in_a_line
+
+# An agent hands on a line of progress a second, a beat in five, and some words for each repeat. One that says more than this is broken: it
+# would keep the driver from the other nodes.
+_MOST_WORDS = 5000.0
+_WORDS_A_SECOND = 50.0
+
+
+class Words:
+    """A limit on the messages of a node other than its repeats: many at once, and then so many a second."""
+
+    def __init__(self) -> None:
+        self._left, self._at = _MOST_WORDS, monotonic()
+
+    def count(self) -> None:
+        """Count one more. Raises FrameError where no agent says so much."""
+        now = monotonic()
+        self._left = min(_MOST_WORDS, self._left + _WORDS_A_SECOND * (now - self._at)) - 1
+        self._at = now
+        if self._left < 0:
+            raise FrameError(f"more than {_MOST_WORDS:.0f} messages came at once")
 
 
 @dataclass(frozen=True)
@@ -65,12 +86,15 @@ class Link:
         self._pipe.hang_up()
 
     def _read(self) -> None:
-        decoder = Decoder()
+        decoder, words = Decoder(), Words()
         why, broken = "", False
         try:
             for chunk in self._pipe.chunks():
                 for frame in decoder.feed(chunk):
-                    self._heard(Heard(self, messages.from_agent(frame), frame.body))
+                    message = messages.from_agent(frame)
+                    if not isinstance(message, messages.Ended):
+                        words.count()
+                    self._heard(Heard(self, message, frame.body))
         except FrameError as error:
             why, broken = str(error), True
             self._pipe.kill()

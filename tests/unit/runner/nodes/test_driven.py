@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +19,11 @@ import pytest
 
 from runner.catalog.images import PROJECT
 from runner.nodes import driver
+from runner.nodes.fleet import Fleet
 from runner.nodes.fleet_plan import FleetProspect, prospect_of
-from runner.nodes.wire import messages
-from runner.nodes.wire.frames import Frame, encode
+from runner.nodes.transports.transport import Node
+from runner.nodes.wire import messages, releases
+from runner.nodes.wire.frames import Decoder, Frame, encode
 from runner.plan.plan import Cell
 from runner.results.parcel import encode as encode_parcel
 from runner.results.store import RunStore
@@ -128,6 +132,76 @@ def test_a_node_that_sends_another_parcel_than_it_was_asked_for_is_cut_off(
     assert site.cut
     assert why in site.why
     assert not list(tmp_path.rglob("*.parcel"))
+
+
+class Pouring:
+    """The pipe of an agent that answers each order, and pours out so many words when it is to run something."""
+
+    def __init__(self, node: Node, cell: Cell, word: str, count: int) -> None:
+        self._orders: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._word, self._count, self._decoder = word, count, Decoder()
+        self._agent = stand_ins.StandIn(node, [cell], stand_ins.own_parcel, queue.Queue())
+        self.runs = 0
+
+    def send(self, content: bytes) -> None:
+        self._orders.put(content)
+
+    def chunks(self) -> Iterator[bytes]:
+        yield encode(releases.versions().frame())
+        while (content := self._orders.get()) is not None:
+            for frame in self._decoder.feed(content):
+                order = messages.from_driver(frame)
+                if isinstance(order, messages.Run):
+                    self.runs += 1
+                    said: dict[str, messages.FromAgent] = {
+                        "progress": messages.Progress(attempt=order.attempt, phase="warm-up"),
+                        "said": messages.Said(line="x"),
+                        "beat": messages.Beat(),
+                    }
+                    poured = encode(said[self._word].frame()) * 500
+                    for _ in range(self._count // 500):
+                        yield poured
+                for reply in self._agent.replies(order):
+                    yield encode(reply)
+
+    def hang_up(self) -> None:
+        self._orders.put(None)
+
+    kill = hang_up
+
+    def end(self, patience: float) -> None:
+        self.hang_up()
+
+    def waits_for(self) -> str:
+        return ""
+
+    def last_words(self) -> tuple[int, bytes]:
+        return 0, b""
+
+
+@pytest.mark.parametrize("word", ["progress", "said", "beat"])
+def test_a_node_that_floods_ends_its_own_repeat_in_time_and_the_other_node_measures_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setattr(driver, "planned_code", lambda _: {})
+    monkeypatch.setattr(driver.Driver, "_admit", stand_ins.no_door)
+    options = Options(out=tmp_path, seed=1)
+    cell = make_cell(image="torch-2.13.0-cpu", device_model=stand_ins.CPU, preset=options.preset, batch=64)
+    fleet, pipes = Fleet(stand_ins.Nowhere(), options, heard=queue.Queue()), []
+    for name, count in (("flood", 200_000), ("quiet", 0)):
+        pipe = Pouring(Node(name, ()), cell, word, count)
+        pipes.append(pipe)
+        fleet.open(Node(name, (), start=lambda pipe=pipe: pipe))  # type: ignore[misc]
+    fleet.look(patience=30.0)
+    assert len(fleet.taken()) == 2
+    prospect = prospect_of(fleet, options)
+    main = driver.Driver(prospect, RunStore(tmp_path / "run"), blocks([cell], 6, 1), stand_ins.Quiet())
+    begin = time.process_time()
+    assert not main.run_all()
+    assert [outcome.status for outcome in main.outcomes] == ["ok"] * 6
+    assert pipes[0].runs == 1
+    assert "more than 5000 messages came at once" in main._sites["flood"].why
+    assert time.process_time() - begin < 10, "the driver did not read all that was said"
 
 
 def encoded(cell: Cell, repeat: int, **fields: Any) -> bytes:
