@@ -12,6 +12,7 @@ from typing import Any
 from runner.engines.base import ReadyImage
 from runner.engines.probe import HELD_BY_OTHERS, OPENS_NONE, printed
 from runner.engines.process.installed import InterpreterEngine
+from runner.errors import HOST_FAULTS, HostFaultError, system_fault
 from runner.kit import pack
 from runner.kit.agreement import energies
 from runner.kit.command_line import say
@@ -32,6 +33,8 @@ STEP_SECONDS = 300.0
 LEAST_SECONDS = 10.0
 # A step that was stopped ends so much before its limit at most.
 _SLACK_SECONDS = 0.5
+# Why steps are left when somebody ended the kit.
+INTERRUPTED = "it was interrupted"
 # From the signal that makes a hanging cell print its stack to the signal that ends it.
 _DUMP_SECONDS = 3.0
 
@@ -82,7 +85,13 @@ class Doer:
                     break
                 (self._measure if step.kind == "cell" else self._print)(step, limit)
         except KeyboardInterrupt:
-            return "it was interrupted"
+            return INTERRUPTED
+        except HostFaultError as error:
+            return str(error)
+        except OSError as error:
+            if error.errno not in HOST_FAULTS:
+                raise
+            return system_fault(error)
         return self.gone or "; ".join(
             [*self.why_left.values(), *(["the time was over"] if over or not self.why_left else [])]
         )

@@ -19,7 +19,7 @@ from runner.errors import CannotBeginError, ExitCode, UserError, code_of_fault, 
 from runner.kit import pack
 from runner.kit.agreement import sentence, total
 from runner.kit.command_line import parser, say
-from runner.kit.doing import Doer
+from runner.kit.doing import INTERRUPTED, Doer
 from runner.kit.facts_file import begun, facts_of, steps_of
 from runner.kit.step_outcome import layouts
 from runner.kit.steps import KitStep
@@ -113,7 +113,6 @@ def _conclude(out: Path, steps: Sequence[KitStep], why: str, why_left: Collectio
     left = [step for step in steps if step not in done]
     said = [pack.said(out, step) for step in done]
     statuses = [each["status"] for each in said]
-    archive, digest = pack.pack(out, done)
     ok, refused, failed = map(statuses.count, ("ok", "refused", "failed"))
     say(f"{ok} steps ended well, {refused} were refused, {failed} failed, {len(left)} were not done")
     for device, both in total(each["energy_joules"] for each in said).items():
@@ -124,9 +123,17 @@ def _conclude(out: Path, steps: Sequence[KitStep], why: str, why_left: Collectio
         say(f"not done, because {why}: {'; '.join(map(str, left[:5]))}{' and more' if len(left) > 5 else ''}")
         after = "once that works, " if {step.cell.framework for step in left} <= {*why_left} else ""
         say(f"{after}run the same command again: it goes on")
-    say(f"results  {archive} ({archive.stat().st_size / 1e6:.1f} MB, sha256 {digest})")
-    say("on another machine: runner import " + archive.name)
-    if not ok and not failed and (why_left or not left):
+    try:
+        archive, digest = pack.pack(out, done)
+        say(f"results  {archive} ({archive.stat().st_size / 1e6:.1f} MB, sha256 {digest})")
+        say("on another machine: runner import " + archive.name)
+    except OSError as error:
+        # The steps are there, and the next start packs them.
+        say(f"the results are not packed: {system_fault(error)}; what had ended is kept, run it again")
+        failed += 1
+    if left and why == INTERRUPTED:
+        return ExitCode.INTERRUPTED
+    if not ok and not failed and (why_left or not left or not done):
         say("nothing was measured" + ("" if left else ": every step was refused, and the line of each says why"))
         return ExitCode.CANNOT_BEGIN
     return one_code(bool(failed or left), is_open=False)

@@ -39,6 +39,7 @@ from runner.results import store
 from runner.results.parcel import Parcel, decode
 from runner.results.plausible import work
 from runner.run import attempt
+from tests.fixtures.mounts import tmpfs
 from tests.fixtures.pages import whole
 from tests.fixtures.plans import make_cell
 from tests.stand_ins.fleet import FLEET_VARIABLE, FakeGpu, Fleet
@@ -173,6 +174,50 @@ def test_what_does_not_fit_is_said_and_done_by_the_next_start(
     assert first.steps.items() <= whole.steps.items()
 
 
+FILLING = """#!/bin/sh
+echo once >> {calls}
+if [ $(wc -l < {calls}) -gt {of} ] && [ ! -e {given_back} ]; then
+    dd if=/dev/zero of={disk}/somebody bs=4k 2> /dev/null
+fi
+exec {interpreter} "$@"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of", [2, 5])
+def test_a_kit_whose_disk_another_fills_says_so_and_the_same_command_goes_on_once_there_is_room(
+    run_kit: Kit, interpreter: Callable[..., Path], tmp_path: Path, of: int
+) -> None:
+    filling, given_back = tmp_path / "filling", tmp_path / "given-back"
+    (tmp_path / "results").mkdir()
+    with tmpfs(tmp_path / "results", "size=24m"):
+        named = {"calls": tmp_path / "calls", "disk": tmp_path / "results", "given_back": given_back}
+        filling.write_text(FILLING.format(interpreter=interpreter(), of=of, **named))
+        filling.chmod(0o755)
+        short = ("--python", str(filling), *SHORT)
+        ended = run_kit(*short)
+        done = {path: path.read_bytes() for path in tmp_path.glob("results/steps/*.parcel")}
+        assert ended.returncode == (1 if done else 4), ended.stderr
+        assert "No space left on device" in ended.stderr
+        assert "run it again" in ended.stderr or "run the same command again" in ended.stderr
+        assert "Traceback" not in ended.stderr
+        given_back.touch()
+        (tmp_path / "results" / "somebody").unlink()
+        ended = run_kit(*short)
+        assert ended.returncode == 0, ended.stderr
+        assert "10 steps ended well, 0 were refused, 0 failed, 0 were not done" in ended.stderr
+        assert {path: path.read_bytes() for path in done} == done
+        whole = read(tmp_path / ARCHIVE)
+        assert len(whole.steps) == len(whole.facts.planned)
+
+
+def test_a_kit_without_the_time_for_a_step_has_measured_nothing(run_kit: Kit, interpreter: Callable[..., Path]) -> None:
+    ended = run_kit("--python", str(interpreter()), *SHORT, "--minutes", "0.01")
+    assert ended.returncode == 4, ended.stderr
+    assert "not done, because the time was over" in ended.stderr
+    assert "nothing was measured" in ended.stderr
+
+
 def do(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -304,6 +349,7 @@ def test_a_framework_that_opens_no_gpu_leaves_the_time_to_the_others(
         ("ok", True, 1),
         ("refused", True, 4),
         ("", True, 4),
+        ("", False, 4),
     ],
 )
 def test_a_kit_that_measured_nothing_does_not_end_well(
@@ -318,6 +364,8 @@ def test_a_kit_that_measured_nothing_does_not_end_well(
         pack.said_path(tmp_path, step).write_bytes(pack.document({"status": status, "energy_joules": {}}))
     assert measure._conclude(tmp_path, steps, "the time was over", ["torch"] if unable else []) == code
     assert ("once that works, run the same command" in capsys.readouterr().err) is unable
+    if len(statuses.split()) < len(steps):
+        assert measure._conclude(tmp_path, steps, doing.INTERRUPTED, []) == 130
 
 
 @pytest.mark.parametrize(
