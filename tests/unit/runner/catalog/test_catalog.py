@@ -221,7 +221,7 @@ def test_a_wrong_digest_of_a_base_is_named_with_its_file(tmp_path: Path, text: s
     [
         ('cudnn = "9.10.2.21"\n', "", "cudnn", 'a cuda image must have it; add `cudnn = "9.10.2.21"`'),
         ('"7.0"', '"13.0"', "min_compute_capability", "it is above max_compute_capability; swap the two"),
-        ("base = ", 'no_code_for = ["12.1"]\nbase = ', "no_code_for", "12.1 is not between 7.0 and 12.0; remove it"),
+        ("base = ", 'no_code_for = ["13.0"]\nbase = ', "no_code_for", "13.0 is not between 7.0 and 12.0; remove it"),
         ("base = ", 'ptx_only = { "6.0" = "12.5" }\nbase = ', "ptx_only", "6.0 is not between 7.0 and 12.0; remove it"),
         ("base = ", 'ptx_only = { "9.0" = "12.4" }\nbase = ', "ptx_only", "PTX of CUDA 12.4 is not known"),
         ("base = ", 'no_code_for = ["08.0"]\nbase = ', "no_code_for", """'08.0': string should match"""),

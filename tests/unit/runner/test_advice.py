@@ -1,0 +1,383 @@
+"""An advice is a promise: for each sentence of the product that says "remove it" or "make room", a test that follows it to the end."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import weights
+from bench.data import files as data_files
+from runner import trees
+from runner.admission import renew as of_renew
+from runner.admission.renew import renew
+from runner.engines import cell_cache
+from runner.kit import bundle
+from runner.kit.archive import read
+from runner.kit.contribution import shared_run
+from runner.kit.imported import import_archive
+from runner.kit.pack import packed
+from runner.machine import clocks, lease
+from runner.nodes.spool import Spool
+from runner.nodes.transports.ssh import Ssh
+from runner.paths import PROJECT
+from runner.results.on_disk import derived
+from runner.results.parcel import encode
+from runner.results.store import RunStore
+from tests.fixtures import stored
+from tests.fixtures.archives import files
+from tests.fixtures.nodes import CELL, parcel_of
+from tests.unit.runner.catalog.test_catalog import CPU, GPU, add, load
+
+ADVICE = re.compile(r"\bremove (it|that|one|its)\b|may remove it|free some space|make room|make it yours")
+
+# Where a value stands in a sentence.
+GAP = re.compile(
+    r"%s|(?<=\()(?=[,)])|(?<=cell )(?=,)|(?<=repeat )(?=;)|(?<=between )(?= and)|(?<=and )(?=;)|(?<=no )(?=;)|(?<=field)(?=;)"
+)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What somebody does again after he has removed this path, or what the sentence names in this file."""
+
+    act: Callable[[], object]
+    path: Path
+    mended: str | None = None
+
+
+Set = Callable[[Path, pytest.MonkeyPatch], Scene]
+
+
+def run_of(folder: Path) -> RunStore:
+    return stored.measured(folder / "run", [parcel_of(CELL, repeat) for repeat in (1, 2, 3)], [CELL], repeats=3)
+
+
+def of_run(change: Callable[[Path], object], name: str = f"{CELL.id}.r2.parcel", made: bool = True) -> Set:
+    """A run in which somebody changed a parcel, before or after its tables were made."""
+
+    def scene(folder: Path, _: pytest.MonkeyPatch) -> Scene:
+        run = run_of(folder)
+        if made:
+            renew(run)
+        else:
+            shutil.rmtree(run.folder / "tables", ignore_errors=True)
+        path = run.folder / "repeats" / name
+        change(path)
+
+        def again() -> None:
+            # Each command reads the run anew.
+            here = RunStore(run.folder)
+            renew(here)
+            if not path.exists():
+                assert ((CELL.id, 2) in here.finished()) is (name != f"{CELL.id}.r2.parcel"), "--resume measures it"
+
+        return Scene(again, path)
+
+    return scene
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def a_loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def another(path: Path) -> None:
+    path.write_bytes(encode(parcel_of(CELL, 3)))
+
+
+def unreadable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    real = of_renew.read_bytes
+    scene = of_run(another, made=False)(folder, monkeypatch)
+
+    def bad_sector(path: Path, *most: int) -> bytes:
+        if path == scene.path:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return real(path, *most)
+
+    monkeypatch.setattr(of_renew, "read_bytes", bad_sector)
+    return scene
+
+
+def key(folder: Path, _: pytest.MonkeyPatch) -> Scene:
+    (folder / "key").write_bytes(b"short")
+    return Scene(lambda: derived.key_of(folder / "key"), folder / "key")
+
+
+def salt(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder))
+    path = shared_run.salt_path()
+    path.mkdir(parents=True)
+    return Scene(shared_run.own_salt, path)
+
+
+def of_archive(folder: Path, _: pytest.MonkeyPatch) -> Scene:
+    path = folder / "kit.tar.gz"
+    path.write_bytes(packed(files()))
+    made = import_archive(read(path), folder / "runs")
+    return Scene(lambda: import_archive(read(path), folder / "runs"), made.run.folder)
+
+
+def old_kit(folder: Path, _: pytest.MonkeyPatch) -> Scene:
+    (folder / "kit").mkdir()
+    (folder / "kit" / bundle.SCRIPT).touch()
+    return Scene(lambda: bundle.build(folder / "kit"), folder / "kit")
+
+
+def cache_of_another(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    path = cell_cache.private_folder("cells")
+    path.chmod(0o777)
+    os.chown(path, 12345, 12345)
+    return Scene(lambda: cell_cache.private_folder("cells"), path)
+
+
+def lease_of_a_run(folder: Path, _: pytest.MonkeyPatch) -> Scene:
+    (folder / ".lease").mkdir()
+    return Scene(lambda: lease.alone(folder).__enter__(), folder / ".lease")
+
+
+def lease_of_ones_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.delenv("DLBENCH_LEASES", raising=False)
+    monkeypatch.setattr(lease, "_SHARED", ())
+    path = lease.path_of("GPU-1")
+    path.mkdir(parents=True)
+    return Scene(lambda: lease.hold(["GPU-1"], "run", lambda _: None).__enter__(), path)
+
+
+def lease_of_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setenv("DLBENCH_LEASES", str(folder / "leases"))
+    path = lease.path_of("GPU-1")
+    path.mkdir()
+
+    def hold() -> None:
+        with lease.hold(["GPU-1"], "run", trees.tell):
+            pass
+
+    return Scene(hold, path)
+
+
+def record_of_another(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setenv("DLBENCH_LEASES", str(folder / "leases"))
+    board = "GPU-11111111-2222-3333-4444-555555555555"
+    path = clocks._record(board)
+    path.symlink_to("/etc/hostname")
+    return Scene(lambda: [trees.tell(sentence) for sentence in clocks.undo()], path)
+
+
+def stuck(call: str) -> Set:
+    """A folder that this process cannot remove, or not even look at."""
+
+    def scene(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+        path = folder / "left"
+        path.mkdir()
+        real = getattr(os, call)
+
+        def busy(name: Any, *rest: Any, **more: Any) -> Any:
+            if os.fspath(name) == os.fspath(path) and os.path.lexists(path):
+                raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+            return real(name, *rest, **more)
+
+        def by_hand() -> None:
+            trees.remove(path)
+
+        monkeypatch.setattr(trees.os, call, busy)
+        return Scene(by_hand, path)
+
+    return scene
+
+
+def damaged_data(folder: Path, _: pytest.MonkeyPatch) -> Scene:
+    def write(aside: str, *_: int) -> None:
+        (Path(aside) / "images").write_bytes(b"x")
+
+    def whole() -> str:
+        path = data_files.stand_in(str(folder), "toys", 1, 2, 3, 4, write)
+        return str(data_files.vouch(path, {"images": "0" * 64}, "sha256", "the archive"))
+
+    path = Path(data_files.stand_in(str(folder), "toys", 1, 2, 3, 4, write))
+    (path / data_files.MARKER).write_text("{}")
+    # A generated set that somebody gives as his own.
+    return Scene(lambda: whole() if not path.exists() else data_files._marker_sums(str(path / data_files.MARKER)), path)
+
+
+def two_weights(folder: Path, _: pytest.MonkeyPatch) -> Scene:
+    first, second = (folder / f"gpt2-124m{suffix}" for suffix in weights.SUFFIXES[:2])
+    first.touch()
+    second.touch()
+    return Scene(lambda: weights.find(str(folder), "gpt2-124m"), second)
+
+
+def weights_of_no_kind(folder: Path, _: pytest.MonkeyPatch) -> Scene:
+    path = folder / f"gpt2-124m{weights.OTHERS[0]}"
+    path.touch()
+    return Scene(lambda: weights.find(str(folder), "gpt2-124m"), path)
+
+
+def in_an_image(wrong: str, text: str = CPU) -> Set:
+    """A line too much in an image.toml."""
+
+    def scene(folder: Path, _: pytest.MonkeyPatch) -> Scene:
+        add(folder, "small-cpu", CPU)
+        path = add(folder, "other", wrong)
+        return Scene(lambda: load(folder), path, text)
+
+    return scene
+
+
+def spool(folder: Path, _: pytest.MonkeyPatch) -> Scene:
+    (folder / "run").touch()
+    return Scene(lambda: Spool("run", "n1", folder), folder / "run")
+
+
+def hosts(folder: Path, _: pytest.MonkeyPatch) -> Scene:
+    path = folder / "hosts"
+    path.write_text("n1\nn1\n")
+    return Scene(lambda: Ssh(path), path, "n1\n")
+
+
+# A piece of the sentence -> what makes the product say it.
+REMOVED: dict[str, Set] = {
+    "is no file, and is passed over; remove it": of_run(a_folder),
+    "cannot be read (), and is passed over; remove it": of_run(a_loop),
+    "is of a cell that run.json does not plan": of_run(lambda path: path.write_bytes(b"x"), f"{'0' * 16}.r1.parcel"),
+    "was changed after it was measured here": of_run(another),
+    "restore it, or remove it and --resume measures its repeat again": unreadable,
+    "; remove it, and --resume measures its repeat again": of_run(lambda path: path.write_bytes(b"x"), made=False),
+    "is of the cell , repeat ; remove it": of_run(another, made=False),
+    "it is no key; remove it": key,
+    "and your machines get new pseudonyms": salt,
+    "remove that folder to import it again": of_archive,
+    "an older release made this kit; remove it": old_kit,
+    "is not a folder of yours: remove it": cache_of_another,
+    "whoever made it may remove it when no runner is at work": lease_of_a_run,
+    "=remove it": lease_of_ones_own,
+    "root, or who made it, may remove it": lease_of_all,
+    "then remove that file": record_of_another,
+    "could not be removed (); remove it by hand": stuck("rmdir"),
+    "is damaged (%s): remove its folder": damaged_data,
+    "one weight file is enough; remove one": two_weights,
+    "is not read: make %s of it": weights_of_no_kind,
+    "there is no such field; rename or remove it": in_an_image(CPU + "colour = 1\n"),
+    "a cpu image has none; remove it": in_an_image(CPU + 'cuda = "12.8.90"\n'),
+    "a CPU has no ; remove it": in_an_image(CPU.replace('"fp32"', '"fp32", "tf32"')),
+    "is not between  and ; remove it": in_an_image(GPU + 'no_code_for = ["6.0"]\n', GPU),
+    "PTX is code, so remove it here": in_an_image(
+        GPU + 'no_code_for = ["9.0"]\nptx_only = { "9.0" = "12.5" }\n', GPU + 'ptx_only = { "9.0" = "12.5" }\n'
+    ),
+    "make it yours, or name another cache with XDG_CACHE_HOME": spool,
+    "is there twice; remove one line": hosts,
+}
+
+
+# Those for which a whole run, an engine or a lock is needed: a piece of the sentence -> the file and the name of their test.
+ELSEWHERE = {
+    "make room there": (
+        "run/test_full_disk.py",
+        "test_a_disk_that_another_fills_in_mid_run_loses_nothing_and_resume_measures_the_rest",
+    ),
+    "=make it yours, or name another": (
+        "../test_system_faults.py",
+        "test_a_command_that_cannot_write_says_to_which_file",
+    ),
+    "free some space": (
+        "run/test_due_again.py",
+        "test_a_failed_repeat_whose_advice_names_resume_is_measured_again_by_it",
+    ),
+    "remove it, and export": (
+        "images/test_exported.py",
+        "test_what_is_damaged_is_named_with_the_remedy_not_loaded_and_exported_again",
+    ),
+    "the next run tries to remove it": (
+        "engines/test_docker_engine.py",
+        "test_a_container_that_cannot_be_ended_ends_for_its_reader_and_is_named_and_left_for_the_sweep",
+    ),
+    "or remove it from requirements.in": (
+        "images/test_consistency.py",
+        "test_a_fact_that_the_lock_or_the_base_does_not_bear_out_is_named",
+    ),
+    "=; remove it": (
+        "images/test_consistency.py",
+        "test_a_fact_that_the_lock_or_the_base_does_not_bear_out_is_named",
+    ),
+    "look for OMP_NUM_THREADS": ("verify/test_causes.py", "test_a_fault_is_named_with_its_evidence_and_its_fix"),
+}
+
+
+def advice() -> dict[str, list[str]]:
+    """File -> the sentences that it says, without what is put into them. No docstring is one."""
+    found: dict[str, list[str]] = {}
+    for path in (path for top in ("runner", "bench") for path in sorted((PROJECT / top).rglob("*.py"))):
+        tree = ast.parse(path.read_text())
+        inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+        inside |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+                text = node.value
+            else:
+                continue
+            if ADVICE.search(text):
+                found.setdefault(path.relative_to(PROJECT).as_posix(), []).append(text)
+    return found
+
+
+def follows(piece: str, text: str) -> bool:
+    """`=`: the whole sentence."""
+    return text == piece[1:] if piece.startswith("=") else piece in text
+
+
+def test_every_sentence_that_says_remove_it_or_make_room_is_followed_by_a_test() -> None:
+    said = advice()
+    pieces = [*REMOVED, *ELSEWHERE]
+    assert [
+        f"{file}: {text}"
+        for file, texts in said.items()
+        for text in texts
+        if not any(follows(piece, text) for piece in pieces)
+    ] == []
+    texts = [text for each in said.values() for text in each]
+    assert [piece for piece in pieces if not any(follows(piece, text) for text in texts)] == []
+    for file, name in ELSEWHERE.values():
+        assert f"def {name}(" in (Path(__file__).parent / file).read_text()
+
+
+@pytest.mark.parametrize("said", REMOVED)
+def test_who_removes_what_a_sentence_names_hears_it_no_more(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "scene").mkdir()
+    scene = REMOVED[said](tmp_path / "scene", monkeypatch)
+
+    def heard() -> str:
+        trees._told.clear()
+        capfd.readouterr()
+        try:
+            scene.act()
+        except Exception as error:
+            return f"{error} {capfd.readouterr().err}"
+        return capfd.readouterr().err
+
+    parts = [re.escape(part) for part in GAP.split(said.removeprefix("=")) if part]
+    assert re.search(".*".join(parts), heard())
+    if scene.mended is not None:
+        scene.path.write_text(scene.mended)
+    elif scene.path.is_dir() and not scene.path.is_symlink():
+        shutil.rmtree(scene.path) if "by hand" not in said else os.renames(scene.path, tmp_path / "gone")
+    else:
+        scene.path.unlink()
+    assert not ADVICE.search(heard())
