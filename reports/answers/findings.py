@@ -99,6 +99,9 @@ def _changed(of_groups: Iterable[Mapping[str, Sequence[MeasuredCell]]], tables: 
     for copies in of_groups:
         for state in (state for same in copies.values() for state in states(same)):
             for before, after in pairwise(state):
+                # One run may have a cell twice, on two devices of a model: between these nothing changed.
+                if before.run_id == after.run_id:
+                    continue
                 of_runs.setdefault((before.run_id, after.run_id), []).append((Side((before,)), Side((after,))))
     rows = (row for pairs in of_runs.values() for row in two_runs(pairs, around=tables)[0])
     return {row.after.cells[0].anchor: row for row in rows if row.real}

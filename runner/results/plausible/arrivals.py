@@ -194,7 +194,12 @@ def _most_far_apart(waits: Sequence[_Wait]) -> str | None:
 
 
 def _drifts(reports: Sequence[_Report]) -> str | None:
-    """The reason if the cell's clock is slower than the host's: the reports then come later and later."""
+    """The reason if the cell's clock is slower than the host's: the reports then come later and later.
+
+    Reports that came within two seconds show no clock: a busy machine delays each of them by as much. No preset measures so short.
+    """
+    if not reports or reports[-1].at - reports[0].at < _SECONDS_TO_JUDGE:
+        return None
     parts = [part for part in _parts(reports, _PARTS) if part]
     promptest = [min(part, key=lambda report: report.at - report.end) for part in parts]
     steps = [(later.at - earlier.at, later.end - earlier.end) for earlier, later in itertools.pairwise(promptest)]

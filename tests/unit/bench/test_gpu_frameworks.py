@@ -315,6 +315,8 @@ def jax(built=True, gpus=1):
     config = types.SimpleNamespace(update=lambda name, value: None)
     return {
         "jax": types.SimpleNamespace(__version__="0.4.30", config=config, devices=devices),
+        "jax.experimental": types.SimpleNamespace(),
+        "jax.experimental.compilation_cache": types.SimpleNamespace(compilation_cache=None),
         "jaxlib": types.SimpleNamespace(__version__="0.4.30+cuda13.cudnn91" if built else "0.4.30"),
         "flax": types.SimpleNamespace(nnx=None),
         "optax": types.SimpleNamespace(),

@@ -38,7 +38,7 @@ INHERITED = {
     *("_update_count", "_index_update_count", "_get_lr", "rescale_grad"),
 }
 
-OWED = ("load", "read", "inputs", "probe", "step", "value", "predict")
+OWED = ("load", "read", "probe", "step", "predict")
 
 
 def shown(framework: str, workload: str) -> list[rosetta_stone.Code]:

@@ -239,7 +239,10 @@ def verified(machine: Mapping[str, str], verdict: int, **inputs: str) -> tuple[J
 
 @pytest.mark.parametrize(
     ("verdict", "inputs", "green"),
-    [(0, {}, True), (1, {}, False), (2, {}, True), (2, {"doubt-fails": "true"}, False), (3, {}, False)],
+    [
+        *((0, {}, True), (1, {}, False), (2, {}, False), (3, {}, True), (3, {"doubt-fails": "true"}, False)),
+        *((4, {}, False), (5, {}, False)),
+    ],
 )
 def test_the_action_ends_as_the_verdict_says(
     machine: Mapping[str, str], verdict: int, inputs: dict[str, str], green: bool

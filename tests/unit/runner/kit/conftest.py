@@ -19,7 +19,7 @@ RECORDED = Path(__file__).parents[2] / "recorded"
 
 # It stands where a user's Python with PyTorch would.
 INTERPRETER = """#!{python}
-import fcntl, json, os, platform, re, sys, time
+import fcntl, json, os, platform, random, re, sys, time
 words = sys.argv[1:]
 if gpu := os.environ.get("CUDA_VISIBLE_DEVICES"):
     # As on a GPU in the mode "exclusive process", a second process at a time fails.
@@ -60,7 +60,15 @@ else:
         time.sleep(1)
     if "{wrong}" in words:
         stream = re.sub('("quantity": ?"logits".*?"error": ?)[^,}}]+', r'\\g<1>2.0', stream)
-    print(stream, end="")
+    trained = 0.0
+    for event in map(json.loads, stream.splitlines()):
+        # No two processes take the same times. A window that is shorter leaves a gap, which is less than the judges allow.
+        if event["event"] == "sample":
+            event["seconds"] *= 1 - 0.02 * random.random()
+            trained += event["seconds"]
+        elif event["event"] == "metric":
+            event["seconds"] = trained
+        print(json.dumps(event))
 """
 
 

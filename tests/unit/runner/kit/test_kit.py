@@ -135,6 +135,7 @@ def test_results_are_imported_reported_saved_and_verified_against(
     assert f"python3 kit.py --device cpu --frameworks torch {words}" in whole(folder / "report.html")
     cells = store.read([folder], "cells").to_pandas()
     assert set(cells.engine.dropna()) == {"host"}
+    assert list(cells[cells.status == "failed"].reason) == []
     assert sorted(cells[cells.status == "ok"].repeat) == [1] * 6 + [2] * 4
     assert set(cells[cells.status == "ok"]["mode"]) == {"default", "compile", "channels-first", "channels-last"}
     manifest = store.RunStore(folder).manifest()

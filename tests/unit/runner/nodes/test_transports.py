@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import pytest
 
+from runner.errors import UserError
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.nodes.fleet import Fleet
 from runner.nodes.link import Heard, Link, opened
@@ -77,7 +78,7 @@ NAMES = (
     ],
 )
 def test_what_is_no_transport_is_refused(text: str, why: str) -> None:
-    with pytest.raises(NodesError, match=why):
+    with pytest.raises(UserError, match=why):
         nodes_of(text, "none")
 
 
@@ -226,7 +227,7 @@ def test_a_file_of_hosts_is_a_node_a_line(hosts: Path) -> None:
 )
 def test_a_file_of_hosts_that_is_none_is_refused(hosts: Path, text: str, why: str) -> None:
     hosts.write_text(text)
-    with pytest.raises(NodesError, match=why):
+    with pytest.raises(UserError, match=why):
         Ssh(hosts)
 
 
@@ -235,18 +236,18 @@ def test_a_file_of_hosts_may_come_from_windows_and_must_be_a_file(hosts: Path) -
     assert [node.name for node in Ssh(hosts).there()] == ["n1", "user@n2"]
     pipe = hosts.with_name("pipe")
     os.mkfifo(pipe)
-    with pytest.raises(NodesError, match="pipe cannot be read .*it is no file"):
+    with pytest.raises(UserError, match="pipe cannot be read .*it is no file"):
         Ssh(pipe)
     # Otherwise the last hosts would be missing without a word.
     hosts.write_text("# a comment\n" * 100_000)
-    with pytest.raises(NodesError, match="cannot be read .*more than 1048576 bytes"):
+    with pytest.raises(UserError, match="cannot be read .*more than 1048576 bytes"):
         Ssh(hosts)
 
 
 def test_a_file_that_is_not_there_and_a_machine_without_ssh_are_said(
     hosts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(NodesError, match="nowhere.txt cannot be read"):
+    with pytest.raises(UserError, match="nowhere.txt cannot be read"):
         Ssh(hosts.with_name("nowhere.txt"))
     monkeypatch.setattr(ssh, "find_program", lambda _: None)
     with pytest.raises(NodesError, match="no program ssh on PATH"):
@@ -303,9 +304,9 @@ def test_slurm_needs_its_programs_and_a_name_or_an_allocation(monkeypatch: pytes
         nodes_of("slurm:gpu", "none")
     monkeypatch.setattr(slurm, "find_program", lambda name: name)
     assert isinstance(nodes_of("slurm:gpu[001-016,020]", "none"), Slurm)
-    with pytest.raises(NodesError, match=r"this is no allocation of Slurm \(SLURM_JOB_ID is not set\)"):
+    with pytest.raises(UserError, match=r"this is no allocation of Slurm \(SLURM_JOB_ID is not set\)"):
         nodes_of("slurm", "none")
-    with pytest.raises(NodesError, match="is neither a partition nor nodes"):
+    with pytest.raises(UserError, match="is neither a partition nor nodes"):
         nodes_of("slurm:-x", "none")
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     assert isinstance(nodes_of("slurm", "none"), Slurm)

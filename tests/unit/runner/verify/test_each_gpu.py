@@ -120,7 +120,7 @@ def test_two_groups_are_named_with_their_gpus_and_no_card_is_accused(slow: int, 
     names = uuids("NVIDIA H200", 8)
     assert ended.exit_code == 3
     assert re.search(
-        rf"the devices are two groups: {slow} take (9\.\d|10(\.\d)?) % longer than the other {faster}", said
+        rf"the devices are two groups: {slow} take (9\.\d+|10(\.\d+)?) % longer than the other {faster}", said
     )
     assert f"the faster group: {', '.join(names[:faster])} the slower group: {', '.join(names[faster:])}" in said
     assert "more devices of the model would tell" not in said
