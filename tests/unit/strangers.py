@@ -34,6 +34,7 @@ from reports.data.tables import load
 from reports.page import markdown_report
 from reports.page.render import render
 from runner import trees
+from runner.admission import sets as sets  # loaded now: what Python compiles later would be a write of the attack
 from runner.admission.admit import store_parcel
 from runner.admission.event_lines import event_of
 from runner.admission.judges import HostFacts
