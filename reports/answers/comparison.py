@@ -415,7 +415,8 @@ def _to_tell_more(comparison: Comparison) -> Iterator[str]:
             yield f"to tell more: `{entry.command}` ({of})"
     if comparison.kind in _ACROSS_IMAGES and any(own[entry.run_id] < entry.repeats for entry in comparison.left):
         repeats = max((row.enough for row in rows if row.enough), default=None)
-        yield f"to measure only these cells, in a new run: `{of_runs.alone(cells, repeats)}`"
+        time = of_runs.time_of(cells, repeats) if repeats else ""
+        yield f"to measure only these cells, in a new run: `{of_runs.alone(cells, repeats)}`{time}"
 
 
 def markdown(comparison: Comparison) -> str:

@@ -83,7 +83,11 @@ def _copies(group: Group, order: Mapping[str, int]) -> dict[str, list[MeasuredCe
     copies: dict[str, list[MeasuredCell]] = {}
     for cell in sorted(group.cells, key=lambda cell: order[cell.run_id]):
         if not cell.unranked:
-            copies.setdefault(without_run(cell), []).append(cell)
+            name = without_run(cell)
+            # Two cells of one run are no copies, though they have one label.
+            if any(one.run_id == cell.run_id for one in copies.get(name, ())):
+                name = f"{name} ({cell.cell_id})"
+            copies.setdefault(name, []).append(cell)
     return copies
 
 

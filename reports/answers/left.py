@@ -114,6 +114,12 @@ def alone(cells: Iterable[MeasuredCell], repeats: int | None = None) -> str:
     return " ".join(["runner matrix", *words])
 
 
+def time_of(cells: Iterable[MeasuredCell], repeats: int) -> str:
+    """About how long so many repeats of each cell take, in brackets; empty where no repeat recorded its time."""
+    minutes = sum(map(wall_seconds, cells)) * repeats / 60
+    return f" (about {max(1, round(minutes))} min)" if minutes else ""
+
+
 def wall_seconds(cell: MeasuredCell) -> float:
     """Of the longest repeat of a cell; 0 where none was recorded."""
     seconds = [repeat.row.get("wall_seconds") for repeat in cell.repeats]

@@ -6,6 +6,7 @@ The order, the intervals and the verdicts are those of the page: `reports.answer
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,14 +29,17 @@ _REPEATS = 3
 # Standard deviation of the logarithms of repeats. Up to it some equal cell was called slower in at most 5 % of simulated ten minutes.
 _QUIET = 0.025
 
-# A condition beside a figure -> its remedy.
+# A condition beside figures -> its remedy, which stands once above all answers.
 _REMEDIES = {
-    "unsteady": "end what else runs on the machine, and look for heat and power limits, then measure again",
+    "unsteady": "was the machine busy, hot or short of power? End what else runs on it, then measure again",
     "throttled": "look at the cooling and the power limit of the device: `runner gpus` shows both",
-    "few CPUs": "end what else runs on the machine, then measure again: it got less than half of its CPUs",
+    "few CPUs": "end what else runs on the machine, then measure again",
     "beside other work": "end what else runs on the machine, then measure again",
     "disturbed": "end the other processes on the GPU, then measure again: `runner gpus` names them",
 }
+
+# What a condition is, where its word does not say it.
+_MEANS = {"unsteady": " changed speed while measured", "few CPUs": " got less than half of their CPUs"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ def sections(tables: Tables) -> Iterator[Section]:
     left = {entry.run_id: entry for entry in of_runs.left(tables.cells, tables.runs)}
     found = findings.findings(tables)
     bare = findings.without_answer(found)
+    if beside := list(_conditions(found)):
+        yield Section(above=(*beside, ""))
     for finding in found:
         if finding in bare:
             continue
@@ -151,18 +157,24 @@ def _beside(cell: MeasuredCell) -> list[str]:
     return [word for word, fact in facts.items() if fact]
 
 
+def _conditions(found: Sequence[Finding]) -> Iterator[str]:
+    """Each condition that stands beside a figure, with how many have it and the remedy."""
+    ranked = [entry.cell for finding in found for entry in finding.group.ranked]
+    counts = Counter(word for cell in ranked for word in _beside(cell))
+    for word in filter(counts.__getitem__, _REMEDIES):
+        yield f"{word}: {counts[word]} of {plural(len(ranked), 'ranked cell')}{_MEANS.get(word, '')}; {_REMEDIES[word]}"
+
+
 def _why_not(cell: MeasuredCell) -> str:
     """Why a cell is not ranked, in few words. The report has all of them."""
     return standing.few_words(cell.unranked)
 
 
 def _under(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
-    """How sure the answer is, and what to do about each warning and failure."""
+    """How sure the answer is, and what to do about each failure."""
     ranked = [entry.cell for entry in finding.group.ranked]
     if len(ranked) > 1:
         yield from _confidence(finding, left)
-    for word in dict.fromkeys(word for cell in ranked for word in _beside(cell)):
-        yield f"{word}: {_REMEDIES[word]}"
     yield from _remedies([finding])
 
 
@@ -218,7 +230,10 @@ def _to_tell(finding: Finding, of: Standing) -> str:
     counts = {anchor: finding.group.field.repeats_to_tell(anchor, of.first.cell.anchor) for anchor in names}
     told = [count for count in counts.values() if count is not None]
     level = [entry.cell for entry in of.level]
-    parts = [f"{max(told)} repeats would tell: `{of_runs.alone(level, max(told))}`"] if told else []
+    parts = []
+    if told:
+        most = max(told)
+        parts.append(f"{most} repeats would tell: `{of_runs.alone(level, most)}`{of_runs.time_of(level, most)}")
     if never := [names[anchor] for anchor, count in counts.items() if count is None]:
         parts.append(f"for {listing(never)} a quieter machine tells sooner than more repeats")
     said = "; ".join(parts)
@@ -230,6 +245,4 @@ def _go_on(ranked: Sequence[MeasuredCell], left: Mapping[str, Left]) -> str:
     planned = dict.fromkeys(cell.run_id for cell in ranked if lacks(cell))
     if going_on := [left[run] for run in planned if run in left]:
         return "Go on with " + "; ".join(f"`{entry.command}`: {entry.count}{entry.time}" for entry in going_on)
-    minutes = sum(of_runs.wall_seconds(cell) for cell in ranked) * _REPEATS / 60
-    took = f" (about {max(1, round(minutes))} min)" if minutes else ""
-    return f"Repeat with --repeats {_REPEATS}{took}"
+    return f"Repeat with --repeats {_REPEATS}{of_runs.time_of(ranked, _REPEATS)}"

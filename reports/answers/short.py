@@ -19,8 +19,9 @@ from reports.answers import to_loss
 from reports.answers.across import Across
 from reports.answers.contrast import Contrast
 from reports.answers.findings import Finding, in_runs, repeats_of
-from reports.answers.health import Health
+from reports.answers.health import NOT_JUDGED, Health
 from reports.answers.standing import (
+    MOST_WORDS,
     Standing,
     alternatives,
     by_how_much,
@@ -34,7 +35,6 @@ from reports.wording import device_name, duration, ended, framework_name, listin
 from runner.results.cells import MISSING
 
 Confidence = Literal["confirmed", "one run", "same", "open", "not compared", "not measured", "not judged"]
-MOST_WORDS = 8
 MOST_GROUPS = 2  # workloads of which a card says what is known
 ON_A_CPU = "Only the CPU was measured"
 
@@ -71,11 +71,11 @@ def answers(
     first = _framework(shown, where, measured)
     if any(cell.key.device_kind == "cuda" for cell in cells) or not began:
         of_gpus = (_cuda(cells, began, tuple(ladders)), _gpu(cells, began, tuple(devices)))
-        return (first, *of_gpus, *_to_loss(shown), _healthy(health))
+        return (first, *of_gpus, *_to_loss(shown), _healthy(health, began))
     # A machine without a GPU answers other questions, not the same ones with nothing.
     compared = [(finding.group, finding.standing) for finding in shown if finding.standing]
     compared = [(group, of) for group, of in compared if len({entry.cell.framework for entry in group.ranked}) > 1]
-    return (first, _by_how_much(compared), _turning(compared), *_to_loss(shown), _healthy(health))
+    return (first, _by_how_much(compared), _turning(compared), *_to_loss(shown), _healthy(health, began))
 
 
 def _to_loss(shown: Sequence[Finding]) -> Iterator[Answer]:
@@ -135,14 +135,27 @@ def _turning(compared: Sequence[tuple[Group, Standing]]) -> Answer:
     return Answer(question, f"Nowhere seen, at {plural(len(groups), 'workload')}", "open", detail, link)
 
 
-def _healthy(health: Health) -> Answer:
+def _healthy(health: Health, began: Sequence[MeasuredCell]) -> Answer:
+    """Whether the machine is as fast as it should be. Without a reference parity still says if it computes the right thing."""
     bad = any(cell.verdict in ("slow", "wrong", "failed") for cell in health.cells)
     bad = bad or any(gpu.named for fleet in health.fleets for gpu in fleet.gpus)
     # A command is told from words by its letters in the health section; a card has one kind of letters.
     # The section has all of the advice: the first screen has room for its first sentence.
     first = health.next.partition(". ")[0]
     detail = " ".join(ended(part) for part in (health.detail, first.replace("`", "")) if part)
-    return Answer("Is mine healthy?", health.answer, health.confidence, detail, "health", bad)
+    words = health.answer
+    if words == NOT_JUDGED.answer and began and all(_proved(cell) for cell in began):
+        each = f"All {len(began)} compute" if len(began) > 1 else "It computes"
+        words, detail = (
+            f"{each} the right thing; speed unjudged",
+            f"Speed is not judged: no reference. {detail}".strip(),
+        )
+    return Answer("Is mine healthy?", words, health.confidence, detail, "health", bad)
+
+
+def _proved(cell: MeasuredCell) -> bool:
+    """True if all that ran of a cell ended well and passed parity, at fp32 too where its own bounds are too wide."""
+    return cell.status == "ok" and cell.parity_passed is True and not cell.unproved
 
 
 # -- Which framework ------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from runner.results.rank.ranking import MARGIN, Pair
 _MOST_NAMED = 4
 
 MOST_WORKLOADS = 2  # named in a card
+MOST_WORDS = 8  # of the answer on a card
 
 _INTERVAL = "95\u00a0% interval "
 
@@ -433,12 +434,7 @@ def by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Lead:
     # The nearest of them says by how much one leads at least; the farthest what a choice may cost.
     rows = sorted((ratio, name) for name, found in told.items() for _, ratio, _ in found)
     nearest, farthest = rows[0], rows[-1]
-    far, near = number(farthest[0]), number(nearest[0])
-    words = f"{framework_name(farthest[1])} takes {far} times as long"
-    if len(told) > 1:
-        words = f"Slower ones take {near} to {far} times" if near != far else f"Slower ones take {far} times as long"
-    elif near != far:
-        words = f"{framework_name(farthest[1])}: {near} to {far} times as long"
+    words = _who_takes({name: [ratio for _, ratio, _ in found] for name, found in told.items()})
     named = list(dict.fromkeys((nearest[1], farthest[1])))
     parts = [
         f"{framework_name(name)} {listing([f'{ratio} at {workload}' for workload, ratio in _shown(told[name])])}"
@@ -446,6 +442,25 @@ def by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Lead:
     ]
     more = len(told) - len(named)
     return Lead(words, "; ".join([*parts, *([f"{more} more in the table"] if more else [])]), told=True)
+
+
+def _who_takes(told: Mapping[str, Sequence[float]]) -> str:
+    """How many times as long frameworks take, in the words of a card: the farthest first, and as many as it has room for."""
+
+    def times(ratios: Sequence[float]) -> str:
+        return " to ".join(dict.fromkeys((number(min(ratios)), number(max(ratios)))))
+
+    if len(told) == 1:
+        ((name, ratios),) = told.items()
+        says = ": {} times as long" if "to" in times(ratios).split() else " takes {} times as long"
+        return framework_name(name) + says.format(times(ratios))
+    order = sorted(told, key=lambda name: max(told[name]), reverse=True)
+    for many in range(len(order), 0, -1):
+        parts = [f"{framework_name(name)}: {times(told[name])}×" for name in order[:many]]
+        parts += [f"{len(order) - many} more"] if many < len(order) else []
+        if len((said := ", ".join(parts)).split()) <= MOST_WORDS:
+            return said
+    return said
 
 
 def _of_single_repeats(compared: Sequence[tuple[Group, Standing]]) -> Lead:

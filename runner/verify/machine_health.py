@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from reports.answers.health import Health, advice
+from reports.answers.health import NOT_JUDGED, Health, advice
 from runner.errors import UserError
 from runner.paths import data_folder
 from runner.results.store import RunStore
@@ -25,7 +25,7 @@ def health_of(folders: Sequence[Path]) -> Health:
         if not files(folder) and not _is_fleet(gpus):
             # Nothing can be judged, and reading a large run takes seconds.
             next_ = advice("not judged", runs, fleets=False, gpus=gpus)
-            return Health("Not judged: no reference", "not judged", "", next=next_)
+            return replace(NOT_JUDGED, next=next_)
         # Most runs are judged by nothing, and this loads all that `runner verify` needs.
         from runner.verify.judged import judged
         from runner.verify.references.saved import Shelf

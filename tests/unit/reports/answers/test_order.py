@@ -64,7 +64,7 @@ def test_the_farthest_framework_says_what_a_choice_may_cost() -> None:
     assert lead.detail.startswith("JAX 1.30 × (1.2")
     assert lead.detail.endswith(" at w")
     both = by_how_much(compared(cells("w", {"torch": 1.0, "jax": 1.3, "chainer": 2.0})))
-    assert both.words == "Slower ones take 1.30 to 2.00 times"
+    assert both.words == "Chainer: 2.00×, JAX: 1.30×"
     assert "JAX 1.30 × (" in both.detail
     assert "; Chainer 2.00 × (" in both.detail
 
@@ -79,7 +79,7 @@ def test_a_framework_that_is_slower_at_two_workloads_is_named_with_both() -> Non
 def test_of_many_frameworks_the_detail_names_the_nearest_and_the_farthest() -> None:
     levels = {"torch": 1.0, "jax": 1.3, "mxnet": 2.0, "chainer": 2.5, "tensorflow": 3.0}
     lead = by_how_much(compared(cells("w", levels)))
-    assert lead.words == "Slower ones take 1.30 to 2.99 times"
+    assert lead.words == "TensorFlow 2: 2.99×, Chainer: 2.50×, 2 more"
     assert lead.detail.startswith("JAX 1.30 ×")
     assert "TensorFlow 2 2.99 ×" in lead.detail
     assert lead.detail.endswith("; 2 more in the table")

@@ -5,19 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from reports.answers import findings
 from reports.answers import left as of_runs
 from reports.answers.overview import overview
+from reports.answers.plain import sections
 from reports.data.tables import load
 from reports.page.assembly import page_of
 from runner.cli.main import app
 from runner.cli.report import print_answer
-from tests.fixtures import stored, synthetic
+from tests.fixtures import measured, stored, synthetic
 
 NAMES = ("PyTorch 2.13.0", "JAX 0.10.2", "TensorFlow 2.21.0")
 
@@ -57,7 +60,30 @@ def test_one_repeat_is_not_confirmed_and_the_remedy_stands_beside_it(
     assert not [line for line in thrice if "measured once" in line or "one run" in line]
     assert len([line for line in thrice if line.startswith("confirmed in this run: 3 repeats; ")]) == 1
     assert [line for line in thrice if line.startswith("PyTorch 2.13.0 is the same as JAX 0.10.2 (")]
-    assert [line for line in thrice if line.startswith("unsteady: end what else runs")]
+    # Once, above all answers.
+    (line,) = (line for line in thrice if line.startswith("unsteady"))
+    assert line.startswith("unsteady: 1 of 5 ranked cells changed speed while measured; was the machine busy")
+    assert thrice.index(line) < min(
+        thrice.index(f"{one.headline}.") for one in findings.findings(load([tmp_path / "thrice"]))
+    )
+
+
+def test_the_repeats_that_would_tell_have_the_time_that_they_take() -> None:
+    random = np.random.default_rng(1)
+    cells = {
+        (name, "gru-imdb"): [np.exp(random.normal(level, 0.02) + random.normal(0, 0.02, 20)) for _ in range(3)]
+        for name, level in (("torch", 0.0), ("jax", 0.04))
+    }
+    tables = measured.tables({"run": cells})
+    for cell in tables.cells:
+        for repeat in cell.repeats:
+            assert isinstance(repeat.row, dict)
+            repeat.row["wall_seconds"] = 30.0
+    (line,) = (line for one in sections(tables) for line in one.below if line.startswith("open: "))
+    found = re.search(r"(\d+) repeats would tell: `runner matrix .* --repeats (\d+)` \(about (\d+) min\)", line)
+    assert found, line
+    assert found[1] == found[2]
+    assert int(found[3]) == int(found[1]), "two cells of half a minute each"
 
 
 def test_a_run_that_planned_more_repeats_is_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -184,12 +185,21 @@ def test_a_machine_without_a_gpu_is_asked_by_how_much_and_where_the_order_turns(
     assert (much.words, much.confidence) == ("JAX takes 1.30 times as long", "confirmed")
     assert much.detail.startswith("JAX 1.30 × (1.2")
     assert (turn.words, turn.confidence) == ("One workload was compared", "not compared")
-    assert healthy.words == "Not judged: no reference"
+    assert (healthy.words, healthy.confidence) == ("All 2 compute the right thing; speed unjudged", "not judged")
+    assert "no reference" in healthy.detail
     turned = answered([*first, *at_another_workload(cells([1.3, 1.0], ["torch", "jax"]))])[2]
     assert (turned.words, turned.confidence) == ("JAX and PyTorch change places", "confirmed")
     assert turned.detail == "JAX is faster at v, PyTorch at w"
     kept = answered([*first, *at_another_workload(first)])[2]
     assert (kept.words, kept.confidence) == ("Nowhere seen, at 2 workloads", "open")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"parity_passed": False}, {"parity_passed": None}, {"unproved": "none"}, {"status": "failed"}]
+)
+def test_where_one_cell_is_not_proved_the_card_does_not_say_that_all_compute_the_right_thing(changes: Any) -> None:
+    first, second = cells([1.0, 1.3], ["torch", "jax"])
+    assert answered([first, replace(second, **changes)])[-1].words == "Not judged: no reference"
 
 
 def test_cells_that_were_measured_once_confirm_neither_how_much_nor_a_turn() -> None:
