@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -125,12 +124,16 @@ def daily(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ten daily runs, whose four cells all take 7 % longer from the sixth on."""
     out = tmp_path_factory.mktemp("daily")
     for day in range(1, 11):
-        levels = dict.fromkeys(synthetic.LEVELS, 1.07 if day > 5 else 1.0)
-        manifest = {"created": f"2026-11-{day:02d}T23:00:00+00:00"}
-        folder = synthetic.make_run(out / f"d{day:02d}", repeats=3, draw=day, slower=levels, manifest=manifest)
-        for place in (synthetic.UNSTEADY, synthetic.FAILED):
-            synthetic.forget(folder, *place)
+        run_of_a_day(out, day)
     return out
+
+
+def run_of_a_day(out: Path, day: int) -> None:
+    levels = dict.fromkeys(synthetic.LEVELS, 1.07 if day > 5 else 1.0)
+    manifest = {"created": f"2026-11-{day:02d}T23:00:00+00:00"}
+    folder = synthetic.make_run(out / f"d{day:02d}", repeats=3, draw=day, slower=levels, manifest=manifest)
+    for place in (synthetic.UNSTEADY, synthetic.FAILED):
+        synthetic.forget(folder, *place)
 
 
 @pytest.mark.slow
@@ -153,7 +156,9 @@ def test_ten_daily_runs_that_become_slower_are_told_alike_by_compare_and_history
     else:
         said = among.stdout.replace("\u00a0", " ")
         assert re.search(r"all cells together .*1\.07\d .* slower: takes 7\.\d+ % longer", said)
-        assert "4 cells compared: 4 slower. All cells together: slower: takes 7." in said
+        # Of one cell the interval begins just below 5 %.
+        counts = "3 slower and 1 slower, perhaps by less than 5 %"
+        assert f"4 cells compared: {counts}. All cells together: slower: takes 7." in said
         assert "4 of 4 cells take longer since d06." in history.stdout
 
 
@@ -170,11 +175,11 @@ def test_what_moved_between_the_runs_of_a_report_is_a_sentence(daily: Path) -> N
 
 
 @pytest.mark.slow
-def test_of_a_pair_alone_in_its_folder_what_is_slower_for_all_never_ends_with_0(daily: Path, tmp_path: Path) -> None:
-    for name in ("d05", "d06"):
-        shutil.copytree(daily / name, tmp_path / name)
+def test_of_a_pair_alone_in_its_folder_what_is_slower_for_all_never_ends_with_0(tmp_path: Path) -> None:
+    for day in (5, 6):
+        run_of_a_day(tmp_path, day)
     result = ask(tmp_path, "d05", "d06")
-    assert result.exit_code == 3
+    assert result.exit_code == 1
     said = result.stdout.replace("\u00a0", " ")
     assert re.search(r"all cells together .*slower, perhaps by less than 5 %: takes 7\.\d+ % longer", said)
     # Nothing shows what a session does to one cell alone, so a cell may be open. None is the same.
