@@ -10,25 +10,30 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from runner.admission.renew import renew
 from runner.catalog.images import PROJECT
 from runner.nodes import driver
 from runner.nodes.fleet import Fleet
 from runner.nodes.fleet_plan import FleetProspect, prospect_of
+from runner.nodes.link import Link
 from runner.nodes.transports.transport import Node
 from runner.nodes.wire import messages, releases
 from runner.nodes.wire.frames import Decoder, Frame, encode
 from runner.plan.plan import Cell
+from runner.results import store
 from runner.results.parcel import encode as encode_parcel
 from runner.results.store import RunStore
-from runner.run.dispatch import blocks
+from runner.run import execution
+from runner.run.dispatch import Job, blocks
 from runner.run.options import Options
+from tests.fixtures import stored
 from tests.fixtures.nodes import parcel_of
 from tests.fixtures.plans import make_cell
 from tests.unit.runner.nodes import driven as stand_ins
@@ -202,6 +207,45 @@ def test_a_node_that_floods_ends_its_own_repeat_in_time_and_the_other_node_measu
     assert pipes[0].runs == 1
     assert "more than 5000 messages came at once" in main._sites["flood"].why
     assert time.process_time() - begin < 10, "the driver did not read all that was said"
+
+
+class Cut(stand_ins.StandIn):
+    """An agent whose machine cuts each repeat: its disk is full."""
+
+    def replies(self, message: messages.FromDriver) -> Iterator[Frame]:
+        if isinstance(message, messages.Run):
+            yield messages.Returned(attempt=message.attempt, why="/cache: No space left on device").frame()
+        else:
+            yield from super().replies(message)
+
+
+@pytest.mark.parametrize("nodes", [1, 2], ids=["the only node", "one of two nodes"])
+def test_a_repeat_that_a_node_s_machine_cut_is_measured_elsewhere_or_due_again_at_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(driver, "planned_code", lambda _: {})
+    options = Options(out=tmp_path, seed=1)
+    cell = make_cell(image="torch-2.13.0-cpu", device_model=stand_ins.CPU, preset=options.preset, batch=64)
+    run = stored.measured(tmp_path / "run", [], [cell], repeats=2)
+
+    def drive(fleet: Fleet, left: Sequence[Job]) -> list[str]:
+        main = driver.Driver(prospect_of(fleet, options), run, left, stand_ins.Quiet())
+        main.run_all()
+        return [outcome.status for outcome in main.outcomes]
+
+    jobs = blocks([cell], 2, 1)
+    fleet = stand_ins.fleet_of(nodes, [cell], stand_ins.own_parcel, options)
+    sound = cast(stand_ins.StandIn, fleet.members["n0"].link)
+    fleet.members["n0"].link = cast(Link, Cut(sound.node, [cell], stand_ins.own_parcel, fleet.heard))
+    ended = drive(fleet, jobs)
+    execution.clear_up(run)
+    left = [job for job in jobs if (job.cell.id, job.repeat) not in RunStore(run.folder).finished()]
+    assert ("ok" in ended) is (nodes == 2)
+    assert len(left) == (0 if nodes == 2 else 2)
+    assert drive(stand_ins.fleet_of(1, [cell], stand_ins.own_parcel, options), left) == ["ok"] * len(left)
+    renew(run)
+    assert store.statuses(run.folder) == {(cell.id, 1): "ok", (cell.id, 2): "ok"}
 
 
 def encoded(cell: Cell, repeat: int, **fields: Any) -> bytes:
