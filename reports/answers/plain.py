@@ -38,7 +38,7 @@ _REMEDIES = {
     "disturbed": "end the other processes on the GPU, then measure again: `runner gpus` names them",
 }
 
-# What a condition is, where its word does not say it.
+# The meaning of each condition whose word does not say it.
 _MEANS = {"unsteady": " changed speed while measured", "few CPUs": " got less than half of their CPUs"}
 
 

@@ -136,7 +136,7 @@ def _turning(compared: Sequence[tuple[Group, Standing]]) -> Answer:
 
 
 def _healthy(health: Health, began: Sequence[MeasuredCell]) -> Answer:
-    """Whether the machine is as fast as it should be. Without a reference parity still says if it computes the right thing."""
+    """The speed of the machine against what it should be. Without a reference parity still says if it computes the right thing."""
     bad = any(cell.verdict in ("slow", "wrong", "failed") for cell in health.cells)
     bad = bad or any(gpu.named for fleet in health.fleets for gpu in fleet.gpus)
     # A command is told from words by its letters in the health section; a card has one kind of letters.

@@ -33,7 +33,7 @@ STEP_SECONDS = 300.0
 LEAST_SECONDS = 10.0
 # A step that was stopped ends so much before its limit at most.
 _SLACK_SECONDS = 0.5
-# Why steps are left when somebody ended the kit.
+# The reason for the steps that are left when somebody ends the kit.
 INTERRUPTED = "it was interrupted"
 # From the signal that makes a hanging cell print its stack to the signal that ends it.
 _DUMP_SECONDS = 3.0

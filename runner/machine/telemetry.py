@@ -107,7 +107,7 @@ class Monitor:
         self._recordings: list[Recording] = []
         self._changed = threading.Condition()
         self._closing = False
-        # Why the thread samples nothing any more.
+        # The reason for which the thread samples nothing any more.
         self._ended: str | None = None
         self._packages = PackageEnergy()
         # The wall clock at time.monotonic()'s zero. One for all cells: a clock that is set meanwhile moves no row, and no cell in front of

@@ -39,7 +39,7 @@ from tests.unit.runner.catalog.test_catalog import CPU, GPU, add, load
 
 ADVICE = re.compile(r"\bremove (it|that|one|its)\b|may remove it|free some space|make room|make it yours")
 
-# Where a value stands in a sentence.
+# The places of values in a sentence.
 GAP = re.compile(
     r"%s|(?<=\()(?=[,)])|(?<=cell )(?=,)|(?<=repeat )(?=;)|(?<=between )(?= and)|(?<=and )(?=;)|(?<=no )(?=;)|(?<=field)(?=;)"
 )
@@ -47,7 +47,7 @@ GAP = re.compile(
 
 @dataclass(frozen=True)
 class Scene:
-    """What somebody does again after he has removed this path, or what the sentence names in this file."""
+    """An action, the path to remove before it is done again, and the text of the file where only a line of it is removed."""
 
     act: Callable[[], object]
     path: Path

@@ -240,7 +240,7 @@ def test_a_limit_that_the_engine_did_not_apply_is_named_beside_the_figure(tmp_pa
 
 
 def test_a_gpu_s_figure_without_any_telemetry_says_so_and_one_with_some_does_not(tmp_path: Path) -> None:
-    """Where nothing was seen of a GPU, its judges of throttling and idleness had nothing to go by."""
+    """Nothing was seen of the GPU, so its judges of throttling and idleness had nothing to go by."""
     run = synthetic.add_scaling(synthetic.make_run(tmp_path / "run"), {1: 0.01}, repeats=2)
     entry = synthetic.scaled_cell(1)
 

@@ -1,4 +1,4 @@
-"""What becomes of forged repeats at each door: the run that was measured here, the import of an archive, the judge of a collection.
+"""The outcome of forged repeats at each door: the run that was measured here, the import of an archive, the judge of a collection.
 
 docs/results-format.md has the table of it, and this test measures each of its words.
 """
@@ -48,7 +48,7 @@ Parcels = list[Parcel]
 
 @dataclass(frozen=True)
 class Forgery:
-    """What somebody changes in the parcels of a cell, and in run.json or the archive's facts.json."""
+    """The changes that somebody makes in the parcels of a cell, and in run.json or the archive's facts.json."""
 
     parcels: Callable[[Parcels], Parcels] = lambda parcels: parcels
     document: Callable[[dict[str, Any]], object] = lambda document: None
@@ -221,7 +221,7 @@ def of_run(folder: Path) -> str:
 
 
 def outcome(door: str, forgery: Forgery, honest: tuple[Path, Path, Bundle], folder: Path) -> str:
-    """What becomes of a forgery at a door."""
+    """The outcome of a forgery at a door."""
     measured, collection, bundle = honest
     try:
         if door == "run":
@@ -255,7 +255,7 @@ TOLD = re.compile(r"<!-- forged repeats -->\n(.*?)<!-- end of forged repeats -->
 
 
 def told() -> Iterator[tuple[str, dict[str, str], str]]:
-    """What the document says of each forgery: its name, the outcome at each door, and why it is believed somewhere."""
+    """The rows of the document: the name of a forgery, the outcome at each door, and why it is believed somewhere."""
     match = TOLD.search(DOCUMENT)
     assert match
     for line in match[1].splitlines()[2:]:
