@@ -41,6 +41,11 @@ class Change:
     ratio: Estimate  # of the level after a step to that before it; of a drift the line's last value to its first
     p: float  # the chance of a change at least so clear, anywhere in a series without one
 
+    @property
+    def level(self) -> float:
+        """Of the interval of its ratio: where no change is told it is that of two one-sided tests, each at ALPHA."""
+        return LEVEL if self.p < ALPHA else 1 - 2 * ALPHA
+
 
 def change(levels: Array, hours: Sequence[float] = ()) -> Change:
     """The step of a series of at least FEWEST_RUNS log levels, or its drift: which of all leaves the smallest squares.

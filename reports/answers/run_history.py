@@ -31,7 +31,7 @@ from reports.data.model import MeasuredCell, Tables
 from reports.wording import duration, listing, number, percent, plural
 from runner.errors import ExitCode, one_code
 from runner.results.rank.ranking import MARGIN
-from runner.results.statistics import ALPHA, Array, Estimate
+from runner.results.statistics import ALPHA, LEVEL, Array, Estimate
 from runner.text import visible
 
 MOST_NAMED = 6  # of the cells that a sentence names
@@ -44,6 +44,7 @@ class Moved(Contrast):
     """A row of a history. A drift has its first run before, and since it the others; its ratio is of the line's ends."""
 
     kind: Literal["step", "drift"] = "step"
+    level: float = LEVEL  # of the interval of its ratio
 
     @property
     def drifts(self) -> bool:
@@ -78,16 +79,19 @@ def _count(row: Contrast) -> str:
 
 
 class MovedRecord(export.ContrastRecord):
-    """`b_runs` are those since the change. Of a drift the seconds are those of the line's ends."""
+    """`b_runs` are those since the change. Of a drift the seconds are those of the line's ends.
+
+    The level is that of the ratio's interval: 0.9 where no change was told, since two one-sided tests at 5 % say how large one may be.
+    """
 
     kind: Literal["step", "drift"]
+    level: float
 
 
 class HistoryDocument(TypedDict):
-    """The cells that several runs measured. The level is that of all intervals."""
+    """The cells that several runs measured."""
 
     runs: tuple[str, ...]
-    level: float
     summary: str
     moved_together: str
     exit_code: int
@@ -252,7 +256,8 @@ def _rows(
         yield _between(before[_start(changes[at]) :], after[: _start(changes[at + 1]) or None], margin), None
     for state, found in zip(states, changes, strict=True):
         if found is not None:
-            yield _row(state[: found.index], state[found.index :], found.ratio, margin, found.kind), found.p
+            row = _row(state[: found.index], state[found.index :], found.ratio, margin, found.kind)
+            yield replace(row, level=found.level), found.p
         elif state is states[-1] and len(state) > 1:
             note = f"{plural(len(state), 'run')} with the same recorded facts; {FEWEST_RUNS} or more are needed"
             value = math.exp(float(_levels(state[-1:])[0] - np.mean(_levels(state[:-1]))))
@@ -354,7 +359,13 @@ def compact(rows: Sequence[Moved]) -> Compact:
 def records(history: History) -> list[MovedRecord]:
     """A flat record for each row: b_runs are those since the change. Of a drift the seconds are those of the line's ends."""
     return [
-        {**export.contrast(row), "a_seconds": row.seconds[0], "b_seconds": row.seconds[1], "kind": row.kind}
+        {
+            **export.contrast(row),
+            "a_seconds": row.seconds[0],
+            "b_seconds": row.seconds[1],
+            "kind": row.kind,
+            "level": row.level,
+        }
         for row in history.rows
     ]
 
@@ -372,7 +383,6 @@ def document(history: History) -> HistoryDocument:
     """The whole history as JSON."""
     return {
         "runs": history.runs,
-        "level": 1 - ALPHA,
         "summary": history.summary,
         "moved_together": history.together,
         "exit_code": history.exit_code,

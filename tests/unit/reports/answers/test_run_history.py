@@ -127,6 +127,21 @@ def test_runs_come_in_the_order_of_their_time_not_of_their_names(tmp_path: Path)
     assert {row.after.cells[0].run_id for row in found.rows} == {"a"}
 
 
+@pytest.mark.parametrize(("moved", "level"), [(0.0, 0.9), (0.2, 0.95)])
+def test_the_level_of_a_row_is_that_of_its_interval(moved: float, level: float) -> None:
+    """Where no change is told the interval is that of two one-sided tests at 5 %."""
+    random = np.random.default_rng(3)
+    runs = {
+        f"run-{at}": {
+            ("torch", "w"): [np.exp(random.normal(moved * (at > 4), 0.005) + random.normal(0, 0.01, 16)) for _ in "abc"]
+        }
+        for at in range(10)
+    }
+    (row,) = run_history.document(run_history.history(measured.tables(runs)))["rows"]
+    assert row["verdict"] == ("slower" if moved else "same")
+    assert row["level"] == pytest.approx(level)
+
+
 def test_the_formats_hold_the_rows(tmp_path: Path) -> None:
     night(tmp_path, 0, "550.54")
     night(tmp_path, 1, "570.10", SLOW)
