@@ -97,9 +97,14 @@ def entries(tables: Tables) -> dict[str, Entry]:
     return {one.anchor: one for part in shown for row in part.rows for one in row.entries if one.kind == "ranked"}
 
 
+def tabled(tables: Tables) -> list[plain.Section]:
+    """The sections of the terminal that have a table. What is said of several groups once has none."""
+    return [section for section in plain.sections(tables) if section.rows]
+
+
 def notes_of(finding: Finding, tables: Tables) -> dict[str, tuple[str, ...]]:
     """The row of each cell in the terminal's table of a finding, by the cell's name."""
-    sections = zip(findings.findings(tables), plain.sections(tables), strict=False)
+    sections = zip(findings.findings(tables), tabled(tables), strict=False)
     (section,) = [section for one, section in sections if one.group.key == finding.group.key]
     return {str(row[0]): tuple(map(str, row[1:])) for row in section.rows}
 
@@ -181,7 +186,7 @@ def check_answers(tables: Tables, finding: Finding) -> None:
 
 
 def under(finding: Finding, tables: Tables) -> Sequence[str]:
-    sections = zip(findings.findings(tables), plain.sections(tables), strict=False)
+    sections = zip(findings.findings(tables), tabled(tables), strict=False)
     return next(section.below for one, section in sections if one.group.key == finding.group.key)
 
 
@@ -233,12 +238,12 @@ def test_more_cpus_may_change_the_order_says_every_answer(shares: tuple[float | 
     # The first screen marks the pair, as its legend says.
     assert {name: entry.mark for name, entry in entries(tables).items()} == {"f0": "", "f1": "≈"}
     assert f"Less than half of the CPUs: {starved} 1 ({30 if shares[0] else 40}" in " ".join(finding.caveats)
-    section, *_ = plain.sections(tables)
+    section, *_ = tabled(tables)
     assert section.above[-1] == f"{finding.headline}."
     notes = {row[0]: row[-1] for row in section.rows}
     assert "few CPUs" in notes[f"{starved} 1"]
     assert any(line.startswith("open: with all of their CPUs") for line in section.below)
-    assert any(line.startswith("few CPUs: ") for line in section.below)
+    assert any(line.startswith("few CPUs: 1 of 2 ranked cells ") for line in next(plain.sections(tables)).above)
     row = row_of(tables, cells[0], cells[1])
     assert (row.verdict, row.reason) == (
         "open",
