@@ -77,7 +77,14 @@ def _contender(cell: MeasuredCell) -> Contender:
         of_sessions.setdefault((repeat.row.get("run_id"), repeat.reused), []).append(log)
     logs = [log for of_one in of_sessions.values() for log in of_one]
     means = {session: sum(of_one) / len(of_one) for session, of_one in of_sessions.items()}
-    return Contender(math.log(cell.step.value), logs, cell.step.inside or 0.0, frozenset(means), means, cell.scatter)
+    return Contender(
+        math.log(cell.step.value),
+        logs,
+        cell.step.inside or 0.0,
+        frozenset(means),
+        means,
+        max(cell.scatter, cell.seen_scatter),
+    )
 
 
 def _ranked(name: Hashable, fit: Mapping[Hashable, MeasuredCell], field: Field) -> Ranked:

@@ -47,6 +47,7 @@ from runner.results.cells import (
 from runner.results.datasheets import bare_model
 from runner.results.on_disk import isolation, parcel_origin
 from runner.results.rank.at_fp32 import rested
+from runner.results.rank.ranking import scatter_by_model
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
 from runner.results.store import (
     RunStore,
@@ -55,6 +56,7 @@ from runner.results.store import (
     manifests_of,
     no_rows,
     refuse_a_copy,
+    runs_below,
     tables_of,
     tables_of_run,
 )
@@ -68,6 +70,8 @@ FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "tel
 ANSWER = ("cells", "samples", "parity", "telemetry")
 # The tables for an answer from the cells' own step times: it asks neither for a proof's tensors nor for the machine's signals.
 STEPS = ("cells", "samples")
+# The newest runs of a folder that are asked how far repeats differ on this machine.
+MOST_RUNS_BESIDE = 10
 
 
 def load(folders: Sequence[Path], needed: Collection[str] = FRAMES, to_loss: float | None = None) -> Tables:
@@ -79,13 +83,36 @@ def load(folders: Sequence[Path], needed: Collection[str] = FRAMES, to_loss: flo
     # A folder that is named twice counts once.
     folders = list(dict.fromkeys(folders))
     levels = (to_loss,) if to_loss is not None else _stated(manifests_of(folders))
-    needed = {*needed, "metrics"} if levels else needed
+    needed = {*needed, "metrics"} if levels else {*needed}
     # They are read together: between two reads a run may go on.
-    built = build(manifests_of(folders), tables_of(folders, _in_order(needed)))
+    manifests, frames = manifests_of(folders), tables_of(folders, _in_order(needed))
+    once = needed > set(STEPS) and _each_once(frames["cells"])
+    built = build(manifests, frames, _seen_scatter(folders) if once else {})
     if to_loss is not None and not any(workload.has_loss for workload in built.workloads):
         fix = f"`runner matrix --to-loss {to_loss:g}` measures one"
         raise StoreError(f"--to-loss {to_loss:g}: these runs have no workload with a held-out loss; {fix}")
     return replace(built, to_loss=levels)
+
+
+def _each_once(cells: pa.Table) -> bool:
+    """True if no cell has two repeats that ended well: then nothing in these runs shows how far repeats differ."""
+    ended = Counter((row["run_id"], row["cell_id"]) for row in rows_of(cells) if row["status"] == "ok")
+    return bool(ended) and max(ended.values()) == 1
+
+
+def _seen_scatter(folders: Sequence[Path]) -> dict[str, float]:
+    """How far repeats differ in the newest runs beside these, by the model of device, whatever they measured. A run that cannot be read
+    shows nothing."""
+    beside = [run for out in dict.fromkeys(folder.parent for folder in folders) for run in runs_below(out)]
+    cells: list[StoredCell] = []
+    for folder in [run for run in beside if run not in folders][-MOST_RUNS_BESIDE:]:
+        with contextlib.suppress(StoreError):
+            manifest = RunStore(folder).manifest()
+            if manifest["repeats"] > 1:
+                read = tables_of_run(folder, manifest, STEPS)
+                stored = stored_cells([manifest], rows_of(read["cells"]), by_repeat(read["samples"]))
+                cells += [cell for cell, _ in stored]
+    return scatter_by_model(cells)
 
 
 def _stated(manifests: Iterable[Mapping[str, Any]]) -> tuple[float, ...]:
@@ -130,8 +157,13 @@ def _in_order(names: Collection[str]) -> list[str]:
     return [name for name in FRAMES if name in names]
 
 
-def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pa.Table]) -> Tables:
-    """The page's rows, from each run's manifest and those of the tables FRAMES of all runs that were read."""
+def build(
+    manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pa.Table], seen_scatter: Mapping[str, float] = {}
+) -> Tables:
+    """The page's rows, from each run's manifest and those of the tables FRAMES of all runs that were read.
+
+    `seen_scatter`: how far repeats differ in other runs, by the model of device.
+    """
     of_machine = set(frames) > set(STEPS)
     frames = {name: no_rows(name) for name in FRAMES} | dict(frames)
     stored = rows_of(frames["cells"])
@@ -148,6 +180,7 @@ def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pa.Table]
     devices = {run: manifest.get("devices") or () for run, manifest in by_id.items()}
     of_operations = operators.rates(frames["operations"])
     labelled = _labelled(cells, devices)
+    labelled = [replace(cell, seen_scatter=seen_scatter.get(cell.key.device_model, 0.0)) for cell in labelled]
     if of_machine:
         labelled = utilised(telemetry_signals.starved(labelled), of_operations)
     begun = [cell for cell in labelled if cell.status != "missing"]

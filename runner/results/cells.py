@@ -154,6 +154,8 @@ class StoredCell:
     out: str = USUAL_OUT  # the folder that its run was started in, as it was given
     # Half the interval of its only repeat relative to the median, where `step` has room for more than that repeat shows.
     own_width: float | None = None
+    # Standard deviation of the log levels of repeats in other stored runs on this model of device; 0 where none was looked at.
+    seen_scatter: float = 0.0
     # Of a precision whose proof rests on that of fp32 (rank.at_fp32): the cell that passed it, or why its figure is not ranked. Both are
     # empty of others, and until they are asked.
     at_fp32: str = ""

@@ -62,7 +62,7 @@ class Contender:
     inside: float  # standard error of `log` as its windows show it
     sessions: frozenset[Hashable]  # that measured it
     means: Mapping[Hashable, float] = field(default_factory=dict)  # of `logs` in each session
-    scatter: float = 0.0  # standard deviation of the logarithms of its windows
+    scatter: float = 0.0  # of the logarithms of its windows, or of repeats in other stored runs if that is more
 
     @property
     def once(self) -> bool:
@@ -280,18 +280,28 @@ class Field:
 
     @cached_property
     def _usual(self) -> Scatter:
-        windows = statistics.median(np.array([cell.scatter for cell in self.cells.values()]))
-        return usual_scatter(self.blocks, self.device_kind, windows)
+        shown = statistics.median(np.array([cell.scatter for cell in self.cells.values()]))
+        return usual_scatter(self.blocks, self.device_kind, shown)
 
 
-def usual_scatter(blocks: Blocks, device_kind: str, windows: float) -> Scatter:
+def usual_scatter(blocks: Blocks, device_kind: str, shown: float) -> Scatter:
     """How far another repeat would lie from the only one of a cell, measured at another time of the run.
 
-    Where no cell has two repeats it is assumed, and is not less than windows scatter within repeats: on a busy machine both do.
+    Where no cell has two repeats it is assumed, and is not less than what is `shown`: how windows scatter within repeats, which on a busy
+    machine is as much, or how repeats did in other stored runs of the machine.
     """
     assumed = [of_kind(figures, device_kind) for figures in (statistics.REPEAT_DEVIATION, statistics.SESSION_DEVIATION)]
     usual = blocks.scatter(math.hypot(*assumed))
-    return usual if usual.observed else blocks.scatter(math.hypot(max(assumed[0], windows), assumed[1]))
+    return usual if usual.observed else blocks.scatter(math.hypot(max(assumed[0], shown), assumed[1]))
+
+
+def scatter_by_model(cells: Iterable[StoredCell]) -> dict[str, float]:
+    """Device model -> the standard deviation of the log levels of repeats, over those of these cells that have two or more."""
+    by_model: dict[str, dict[Hashable, Sequence[InBlock]]] = {}
+    for cell in cells:
+        if cell.ranked and (logs := in_blocks([cell])):
+            by_model.setdefault(cell.key.device_model, {})[cell.run_id, cell.cell_id] = logs
+    return {model: Blocks(logs).scatter(0.0).deviation for model, logs in by_model.items()}
 
 
 def bad_repeats(cells: Mapping[Name, Sequence[InBlock]]) -> Mapping[Name, int]:
@@ -369,7 +379,7 @@ def levelled(cell: Cell, blocks: Blocks, name: Hashable) -> Cell:
         return replace(cell, step=statistics.moved(step, math.exp(level)))
     if len(cell.measured) > 1 or step.low is None or cell.own_width is not None:
         return cell
-    usual = usual_scatter(blocks, cell.key.device_kind, cell.scatter)
+    usual = usual_scatter(blocks, cell.key.device_kind, max(cell.scatter, cell.seen_scatter))
     reach = student_quantile((1 + LEVEL) / 2, min(usual.freedom, 1e6)) * usual.deviation
     ends = [math.exp(math.hypot(reach, math.log(end / step.value))) for end in (step.low, step.high or step.value)]
     wider = replace(step, low=step.value / ends[0], high=step.value * ends[1])

@@ -170,6 +170,26 @@ def test_one_bad_repeat_of_the_fastest_hides_no_difference_between_the_others(tm
     )
 
 
+def test_how_far_repeats_differ_in_other_stored_runs_of_the_machine_counts_for_cells_that_were_measured_once(
+    tmp_path: Path,
+) -> None:
+    random = np.random.default_rng(8)
+    once = {(name, WORKLOAD): drawn.steady(random, level)[:1] for name, level in (("torch", 0.1), ("jax", 0.13))}
+    run = drawn.write(tmp_path / "alone" / "run", once)
+    (alone,) = findings.findings(load([run]))
+    assert alone.headline == "PyTorch 2.13.0 looks fastest (one run)"
+    # Another workload and another framework: only the machine is the same. Its repeats differ by 15 %.
+    other = {
+        ("tensorflow", "gru-imdb"): [0.05 * np.exp(shift + random.normal(0, 0.01, 40)) for shift in (-0.15, 0, 0.15)]
+    }
+    drawn.write(tmp_path / "alone" / "earlier", other)
+    (beside,) = findings.findings(load([run]))
+    assert beside.headline == "PyTorch 2.13.0 or JAX 0.10.2 looks fastest (one run each)"
+    # A run that cannot be read shows nothing.
+    (tmp_path / "alone" / "earlier" / "run.json").write_text("[]")
+    assert findings.findings(load([run]))[0].headline == alone.headline
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_equal_cells_that_were_measured_once_on_a_busy_machine_are_not_told_apart(seed: int, tmp_path: Path) -> None:
     random = np.random.default_rng(seed)
