@@ -238,7 +238,7 @@ def _of_the_machine(cells: Sequence[MeasuredCell]) -> list[str]:
         caveats.append(
             f"Origin not proved: the parcels of {listing(unproved)} were changed since they were stored, or are not of this installation."
         )
-    if blind := [cell.label for cell in cells if any(words.startswith(NO_TELEMETRY) for words in cell.caveats)]:
+    if blind := [cell.label for cell in cells if cell.unwatched]:
         caveats.append(
             f"{NO_TELEMETRY} of the GPU of {listing(blind)}: nothing shows whether it was throttled or idle."
         )

@@ -36,10 +36,15 @@ _REMEDIES = {
     "few CPUs": "end what else runs on the machine, then measure again",
     "beside other work": "end what else runs on the machine, then measure again",
     "disturbed": "end the other processes on the GPU, then measure again: `runner gpus` names them",
+    "no telemetry": "measure again where `runner gpus` shows the GPU, with what NVML says of it",
 }
 
 # The meaning of each condition whose word does not say it.
-_MEANS = {"unsteady": " changed speed while measured", "few CPUs": " got less than half of their CPUs"}
+_MEANS = {
+    "unsteady": " changed speed while measured",
+    "few CPUs": " got less than half of their CPUs",
+    "no telemetry": " of GPUs may have been throttled or idle",
+}
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,7 @@ def _beside(cell: MeasuredCell) -> list[str]:
         "few CPUs": cell.cpu_share is not None,
         "beside other work": cell.other_work,
         "disturbed": cell.foreign_processes,
+        "no telemetry": cell.unwatched,
     }
     return [word for word, fact in facts.items() if fact]
 

@@ -163,6 +163,11 @@ class MeasuredCell(StoredCell):
         return f"too noisy: ± {percent(self.noise)}" if noisy else ""
 
     @property
+    def unwatched(self) -> bool:
+        """True if nothing was seen of its GPU in some repeat."""
+        return any(words.startswith(NO_TELEMETRY) for words in self.caveats)
+
+    @property
     def host_bound(self) -> bool:
         """True if most of a step's time passed without a kernel on its GPU; False if that is unknown."""
         return bool(self.costs.get("kernel_share", 1.0) < rules.HOST_BOUND)

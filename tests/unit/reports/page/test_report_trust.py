@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import reports.page.render
 from reports.data import tables, telemetry_signals
 from reports.data.model import NO_TELEMETRY, MeasuredCell, Repeat, Tables
 from reports.page.samples import sequence
+from runner.cli.main import app
 from runner.results.store import arrow_schema
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import samples, whole
@@ -249,7 +251,10 @@ def test_a_gpu_s_figure_without_any_telemetry_says_so_and_one_with_some_does_not
         (cell,) = (cell for cell in data.cells if cell.key.device_kind == "cuda")
         said = [words for words in cell.caveats if words.startswith(NO_TELEMETRY)]
         reports.page.render.render([run], tmp_path / "report.html")
-        return said, f"{NO_TELEMETRY} of the GPU of" in whole(tmp_path / "report.html")
+        page = f"{NO_TELEMETRY} of the GPU of" in whole(tmp_path / "report.html")
+        text = CliRunner().invoke(app, ["report", str(run), "--text"]).stdout
+        assert ("no telemetry: 1 of " in text) is page
+        return said, page
 
     assert sentences() == (
         [f"{NO_TELEMETRY} in 2 of 2 repeats: nothing shows whether its GPU was throttled or idle."],
