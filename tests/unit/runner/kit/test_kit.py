@@ -434,7 +434,7 @@ def test_the_first_start_that_measures_something_decides_the_options(
 ) -> None:
     words = ("--python", str(interpreter()), "--device", "cpu", "--precision", "fp32", "--repeats", "1")
     # So little time is left that no step begins.
-    assert run_kit(*words, "--workloads", "cnn-cifar10", "--minutes", "0.01").returncode == 1
+    assert run_kit(*words, "--workloads", "cnn-cifar10", "--minutes", "0.01").returncode == 4
     assert read(tmp_path / ARCHIVE).steps == {}
     ended = run_kit(*words, "--workloads", "gru-imdb")
     assert ended.returncode == 0, ended.stderr
