@@ -13,6 +13,7 @@ import pytest
 from runner.results.rank.blocks import CAUTION, PRIOR_FREEDOM, Blocks, Fit, InBlock, moderated, moderated_scatter
 from runner.results.statistics import Array
 from runner.results.student import questions, student_tail
+from tests.fixtures.regimes import shuffled
 
 LONG = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 
@@ -315,22 +316,19 @@ def test_equal_cells_of_unlike_noise_are_not_called_apart(name: str, cells: int,
     many, times = UNLIKE[name]
     noise = 0.01 * np.where(np.arange(cells) < many(cells), times, 1.0)
     wrong = sum(
-        _apart(in_one_run(random.permutation(noise)[:, None] * random.standard_normal((cells, repeats))))
+        _apart(in_one_run(random.permutation(noise)[:, None] * random.standard_normal((cells, repeats)), random))
         for _ in range(trials)
     )
     # 6 %, and three deviations of what so many trials leave open.
     assert wrong / trials <= (0.076 if LONG else 10 / 60)
 
 
-def in_one_run(logs: Array) -> Fit:
-    """Cells in the order of the runner: three blocks share it, forwards, backwards and forwards."""
-    cells = len(logs)
+def in_one_run(logs: Array, random: np.random.Generator) -> Fit:
+    """Cells in the orders of the runner."""
+    began = shuffled(random, *logs.shape)
     return Fit(
         {
-            cell: [
-                InBlock(block, log, "run", float(block * cells + (cell if block % 3 != 1 else cells - 1 - cell)))
-                for block, log in enumerate(row)
-            ]
+            cell: [InBlock(block, log, "run", float(began[block, cell])) for block, log in enumerate(row)]
             for cell, row in enumerate(logs.tolist())
         }
     )
