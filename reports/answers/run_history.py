@@ -81,7 +81,7 @@ def _count(row: Contrast) -> str:
 class MovedRecord(export.ContrastRecord):
     """`b_runs` are those since the change. Of a drift the seconds are those of the line's ends.
 
-    The level is that of the ratio's interval: 0.9 where no change was told, since two one-sided tests at 5 % say how large one may be.
+    The level is that of the ratio's interval: 0.9 where no change was reported, since two one-sided tests at 5 % say how large one may be.
     """
 
     kind: Literal["step", "drift"]
