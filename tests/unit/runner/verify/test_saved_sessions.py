@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+from reports.data.tables import load
 from runner.cli.main import app
+from runner.results.cells import step_of
 from runner.verify import output
 from runner.verify.references import display
 from runner.verify.references.comparability import device_of
@@ -176,7 +178,7 @@ def test_what_is_left_out_and_what_is_assumed_is_said(tmp_path: Path, days: list
         reference_of([day(tmp_path, 8, windows=4)], "lab", "0.1.0")
 
 
-def test_a_reference_shows_its_cells_by_workload_the_fastest_first_with_the_interval_of_the_report(
+def test_a_reference_shows_its_cells_by_workload_the_fastest_first_with_the_interval_of_its_windows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = day(tmp_path, 11, repeats=1)
@@ -186,7 +188,9 @@ def test_a_reference_shows_its_cells_by_workload_the_fastest_first_with_the_inte
     assert all(before["step_seconds"] <= after["step_seconds"] for before, after in pairwise(rows[:3]))
     (unsteady,) = (row for row in rows if row["note"] == "unsteady")
     assert unsteady["facts"]["framework"] == "jax"
-    (step,) = (one.measured for one in assess([run], []).findings if one.facts.name == "jax cnn-cifar10 fp32")
+    # The report adds how much another repeat would differ, as the other cells of its run show it. A reference has no such cells.
+    (cell,) = (one for one in load([run]).cells if (one.framework, one.key.workload) == ("jax", "cnn-cifar10"))
+    step = step_of(cell.measured)
     assert step
     assert [unsteady["step_low"], unsteady["step_high"]] == pytest.approx([step.low, step.high])
 
@@ -288,8 +292,8 @@ def test_the_advice_names_what_would_tell(tmp_path: Path, days: list[Path], lab:
         return str(finding.reason)
 
     few = day(tmp_path, 10, repeats=1)
-    assert "--repeats " in advice(few, lab_of_one(days), 0.0305)
-    sessions = advice(days[3], lab_of_one(days), 0.022)
+    assert "--repeats " in advice(few, lab_of_one(days), 0.03)
+    sessions = advice(days[3], lab_of_one(days), 0.0275)
     assert "one session differs from another by 2.0 % (assumed), which more repeats do not show" in sessions
     assert "A reference of 2 sessions would tell" in sessions or "A reference of 3 sessions would tell" in sessions
     measured = advice(days[3], lab, 0.015)
