@@ -28,6 +28,7 @@ from reports.answers.standing import (
     in_short,
     in_words,
     is_won_among,
+    nearest_in_short,
     turns,
 )
 from reports.data.model import Group, MeasuredCell, Ranked
@@ -295,8 +296,10 @@ def _few(before: str, names: Sequence[str], after: str, last: str) -> str:
 
 def _each(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
     """The leaders of each workload, of as many as a card has room for."""
-    for group, of in compared[:MOST_GROUPS]:
-        yield f"{group.key.workload}: {in_short(of, len(compared))}"
+    # Of more workloads than these the words name the leaders already, and have two lines.
+    for group, of in compared[: MOST_GROUPS if len(compared) <= MOST_GROUPS else 1]:
+        nearest = nearest_in_short(of, len(compared)) if len(compared) > MOST_GROUPS and of.repeated else ""
+        yield f"{group.key.workload}: {f'then {nearest}' if nearest else in_short(of, len(compared))}"
     yield from (f"{group.key.workload}: {rival}" for group, of in compared for rival in of.rivals[:1])
     lost = [
         f"{entry.cell.label}: {entry.cell.lost}" for group, _ in compared for entry in group.ranked if entry.cell.lost

@@ -381,11 +381,16 @@ def in_short(of: Standing, questions: int) -> str:
     if not of.repeated:
         return f"{alternatives(lead)} (one run each)"
     said = alternatives(lead) if of.open else listing(lead)
+    return ", then ".join(filter(None, [said, nearest_in_short(of, questions)]))
+
+
+def nearest_in_short(of: Standing, questions: int) -> str:
+    """The nearest framework that is slower, and by how much; empty where there is none."""
     nearest = next(iter(of.surely_out(questions).items()), None)
     if nearest is None:
-        return said
+        return ""
     framework, entry = nearest
-    return f"{said}, then {framework_name(framework)} {number(entry.told.value)} × ({between_ratios(entry.told)})"
+    return f"{framework_name(framework)} {number(entry.told.value)} × ({between_ratios(entry.told)})"
 
 
 def alternatives(names: Sequence[str]) -> str:
