@@ -11,7 +11,7 @@ from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
 from runner.engines import folder_probe
 from runner.engines.cell_cache import Room
 from runner.engines.folder_probe import Step
-from runner.errors import UserError
+from runner.errors import UserError, naming
 from runner.paths import CACHE_FIX, cache_folder, nearest
 from runner.plan.disk import MOST_FILES
 
@@ -65,7 +65,8 @@ def _temporary(named: str) -> Check:
 def _some_room(folder: Path) -> None:
     """A few files with content: a full disk takes the name of a file, and none of its bytes."""
     for at in range(3):
-        (folder / f"file-{at}").write_bytes(bytes(1 << 16))
+        with naming(folder / f"file-{at}"):
+            (folder / f"file-{at}").write_bytes(bytes(1 << 16))
 
 
 def _room(name: str, folder: Path, fix: str) -> Check:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from runner.errors import naming
 from runner.images.installing import pip_configuration, uv_settings
 
 VENV = Path(".venv")
@@ -48,7 +49,8 @@ def main(name: str) -> None:
     if not (Path(_PYTHON).is_file() and _succeeds([_PYTHON, "-m", "pip", "--version"], quiet=True)):
         _make()
     own = VENV / "uv.lock"
-    own.write_text(pin(lock, "uv"), encoding="utf-8")
+    with naming(own):
+        own.write_text(pin(lock, "uv"), encoding="utf-8")
     _must([*_PIP, "--no-deps", "--no-compile", "--require-hashes", "-r", str(own)])
     options = uv_settings.effective(pip_configuration.variables(_PYTHON), os.environ)
     by_uv = [str(VENV / "bin" / "uv"), "pip", "install", "--quiet", "--python", _PYTHON, *uv_settings.FLAGS]

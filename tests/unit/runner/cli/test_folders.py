@@ -41,6 +41,7 @@ CELLS = f"--gpus none --engine venv --images {IMAGE} --workloads resnet50-featur
 WORDS = {
     "matrix": f"{CELLS} --repeats 1 --out NEW",
     "import": "NEW/none.tar.gz --out NEW",
+    "gpu-kit": "NEW/kit",
     "share": "d1 --yes -o NEW --out OUT",
     "report": "--out OUT",
     "compare": "d1 d2 --out OUT",

@@ -47,6 +47,7 @@ NEWER: dict[str, Any] = {
     "build": False,
     "catalog": None,
     "images_from": None,
+    "least_gpus": 0,
     "lock_clocks": None,
     "nodes": None,
     "to_loss": None,
