@@ -199,6 +199,8 @@ def stream(workload: str, step: float) -> bytes:
             # Several devices train on so many times as much, where each keeps its batch.
             event["items"] = f"@ITEMS@{event['items']}"
             event["seconds"] = f"@NOISE@{event['seconds']:.9f}"
+        if event["event"] == "plan":
+            event["items_per_step"] = f"@ITEMS@{event['items_per_step']}"
         if event["event"] == "metric":
             # The sum of the windows before it.
             event["seconds"] = "@WINDOWS@"
