@@ -30,7 +30,7 @@ import runner.verify.machine_health
 from reports.data.tables import load
 from runner import engines
 from runner.cli.main import app
-from runner.results.plausible import arrivals, windows, work
+from runner.results.plausible import windows, work
 from runner.results.store import RunStore, read
 
 LOADED = (jinja2, pandas, reports.page.render, runner.cli.matrix, runner.run.execution, runner.verify.machine_health)
@@ -159,8 +159,6 @@ def main(folder: Path, how: str, numbers: Sequence[int]) -> None:
     # As in the toy runner: a toy prints what a CPU measured in half a minute.
     work.most_operations = lambda *_: None
     windows._SPENT = 0.0
-    # The windows of a toy last some hundredths of a second: a busy machine interrupts many of them for as long.
-    arrivals._SECONDS_EACH_OF_MOST = 1.0
     status, operations = (
         matrix(folder / "whole" / "results", *WORDS, how=how) if (folder / "whole").mkdir() is None else (1, 0)
     )

@@ -34,7 +34,7 @@ from runner.nodes import driver, fleet, node_agent, tracker
 from runner.nodes.transports import transport
 from runner.nodes.wire.frames import MAGIC
 from runner.nodes.wire.messages import Beat, FromAgent, Look, Progress
-from runner.results.plausible import arrivals, windows, work
+from runner.results.plausible import windows, work
 from runner.run.prospect import Prospect
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -242,8 +242,6 @@ def main() -> None:
     # A toy prints what a CPU measured in half a minute, faster than any device computes it.
     work.most_operations = lambda *_: None
     windows._SPENT = 0.0
-    # The windows of a toy last some hundredths of a second: a busy machine interrupts many of them for as long.
-    arrivals._SECONDS_EACH_OF_MOST = 1.0
     engines.ENGINES = dict.fromkeys(["toy", *engines.ENGINES], "tests.unit.toy_runner:ToyEngine")
     engines.AUTOMATIC = ["toy"]
     set_the_patience_of_nodes()

@@ -142,7 +142,7 @@ def test_its_source_is_shown(project: Path) -> None:
 # CPU seconds of a phase, in steps of this toy, at most. A prediction of the toy is a whole step, and 4 batches are held out.
 MOST_STEPS = {
     "import": 0.5,
-    "data": 1.5,
+    "data": 1.0,
     "build": 0.5,
     # A probe and the canonical parameters.
     "parity": 3.5,
