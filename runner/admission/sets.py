@@ -27,7 +27,7 @@ Place = tuple[str, int]
 # A reason begins so. Rows that have it are made anew with the tables: the other repeat may be gone.
 BESIDE = "beside another repeat of this run it cannot be: "
 
-# Two repeats on one device may overlap by what starting and ending takes, and by half of the shorter one: a clock is set meanwhile.
+# The windows of two repeats on one device may overlap by so much, and by half of the shorter ones: a clock is set meanwhile.
 _MOST_OVERLAP_SECONDS, _MOST_OVERLAP = 5.0, 0.5
 
 # Windows as those of another repeat: how one differs from the one before it is the same to a thousandth, in the median of so many windows.
@@ -120,7 +120,7 @@ def together(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> dic
     reasons: dict[Place, str] = {}
     order = {cell["id"]: at for at, cell in enumerate(manifest["plan"])}
     for one, other, why in itertools.chain(
-        _at_once(tables["cells"], manifest), _same_windows(tables["samples"]), _same_telemetry(tables["telemetry"])
+        _at_once(tables, manifest), _same_windows(tables["samples"]), _same_telemetry(tables["telemetry"])
     ):
         first, second = sorted((one, other), key=lambda place: (order.get(place[0], -1), place[1]))
         names = [f"repeat {repeat} of the cell {cell}" for cell, repeat in (first, second)]
@@ -130,10 +130,15 @@ def together(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> dic
     return reasons
 
 
-def _at_once(cells: pa.Table, manifest: Mapping[str, Any]) -> Iterator[tuple[Place, Place, str]]:
-    """The repeats that ran at one time on one device, by one clock."""
-    columns = ["cell_id", "repeat", "node", "given_uuids", "device_kind", "started_unix", "wall_seconds"]
-    repeats = [_repeat(row) for row in rows_of(cells.select(columns)) if row["started_unix"] and row["wall_seconds"]]
+def _at_once(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> Iterator[tuple[Place, Place, str]]:
+    """The repeats whose windows were at one time on one device, by one clock."""
+    columns = ["cell_id", "repeat", "node", "given_uuids", "device_kind", "started_unix"]
+    spans = _spans(tables)
+    repeats = [
+        _repeat(row, spans[place])
+        for row in rows_of(tables["cells"].select(columns))
+        if row["started_unix"] and (place := (row["cell_id"], row["repeat"])) in spans
+    ]
     if _was_set_back(repeats, manifest):
         return
     of_device: dict[str, list[_Repeat]] = defaultdict(list)
@@ -150,15 +155,28 @@ def _at_once(cells: pa.Table, manifest: Mapping[str, Any]) -> Iterator[tuple[Pla
             latest = max(latest, repeat, key=lambda each: each.end)
 
 
-def _repeat(row: Mapping[str, Any]) -> _Repeat:
+def _spans(tables: Mapping[str, pa.Table]) -> dict[Place, tuple[float, float]]:
+    """When the first window of each repeat began and the last one ended, in seconds of its process.
+
+    A process begins when its engine has made room for it, and ends before its engine says so: only its windows are its device's.
+    """
+    spans: dict[Place, tuple[float, float]] = {}
+    for name in ("samples", "operations"):
+        for place, rows in _by_place(tables[name]) if name in tables else ():
+            begins, seconds = (floats(tables[name], column)[rows] for column in ("begin_seconds", "seconds"))
+            spans[place] = float(np.min(begins)), float(np.max(begins + seconds))
+    return spans
+
+
+def _repeat(row: Mapping[str, Any], span: tuple[float, float]) -> _Repeat:
     node = row["node"] or ""
     devices = row["given_uuids"] or () if row["device_kind"] == "cuda" else ("cpu",)
-    begin = float(row["started_unix"])
+    began = float(row["started_unix"])
     return _Repeat(
         (row["cell_id"], row["repeat"]),
         tuple(f"{node} {device}" for device in devices),
-        begin,
-        begin + float(row["wall_seconds"]),
+        began + span[0],
+        began + span[1],
     )
 
 

@@ -124,6 +124,17 @@ def test_repeats_on_two_nodes_may_be_at_one_time_and_on_one_may_not(tmp_path: Pa
     assert store.statuses(run.folder)[CELL.id, 2] == "failed"
 
 
+def test_an_engine_that_takes_long_to_begin_a_process_makes_no_two_repeats_at_one_time(tmp_path: Path) -> None:
+    """The wall time counts from the call of the engine, and the start is that of the process."""
+    first, second = parcel_of(CELL, 1), parcel_of(CELL, 2)
+    wait = 30.0
+    slow = replace(first, wall_seconds=(first.wall_seconds or 0.0) + wait)
+    after = (first.started_unix or 0.0) + (first.wall_seconds or 0.0) + 0.1
+    run = run_of(tmp_path, slow, replace(second, started_unix=after))
+    renew(run)
+    assert set(store.statuses(run.folder).values()) == {"ok"}
+
+
 def test_a_clock_that_is_set_back_between_two_sessions_accuses_nobody(tmp_path: Path) -> None:
     first = parcel_of(CELL, 1)
     began = float(first.started_unix or 0.0)

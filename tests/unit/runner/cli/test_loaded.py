@@ -108,9 +108,14 @@ def cpu_seconds(*command: str, environment: dict[str, str]) -> float:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """As on a machine where the runner has run before: its modules are compiled. No engine answers: each of its images would add to it."""
+    """As on a machine where the runner has run before: its modules are compiled. No engine answers, and the project's cache is empty: each
+    image of the one and each environment of the other would add to it."""
     folder = tmp_path_factory.mktemp("compiled")
-    compiled = {"PYTHONPYCACHEPREFIX": str(folder), "DOCKER_HOST": f"unix://{folder}/none"}
+    compiled = {
+        "PYTHONPYCACHEPREFIX": str(folder),
+        "DOCKER_HOST": f"unix://{folder}/none",
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | compiled
 
 
