@@ -2,7 +2,7 @@
 
 Run as `python -m tests.unit.toy_runner matrix ...`. A toy cell prints a stream that was recorded from a real image, slowly, and
 what DLBENCH_TOY says may go wrong with it: hang | crash | fork | flood | chatter | murder (it kills the agent), `unready` or
-`remade` for its image. With `uneven` repeats differ by 2 %.
+`remade` for its image. With `uneven` the repeats of an image differ by 4 %.
 With `lies` an agent says of each repeat that it ran on another GPU, with `twice` it sends each result twice, with
 `mute` that of local-3, or of a node that is not one of several on this machine, says nothing while a cell runs. With `fetch` each image is
 to be fetched, which takes as long as a cell does. With `dribble`, `half`, `claim` or `ends` local-3 sends as DribblingSink says. With
@@ -55,9 +55,8 @@ brief = 0.05 / len(events)
 line_by_line(events, brief, as_recorded=True)
 measured = [event["event"] in ("sample", "metric") for event in events]
 with open(os.environ["DLBENCH_TOY_STARTED"]) as file:
-    before = sum(line.endswith(sys.argv[-1] + chr(10)) for line in file)
-# Multiples of the golden ratio lie evenly, however many there are.
-share = 1.06 - 0.12 * (0.618034 * (before + 1) % 1) if "uneven" in ways else 1
+    before = sum(" run " in line and line.endswith(sys.argv[-1] + chr(10)) for line in file)
+share = 1 + (0, 0.05, -0.05, 0.04, -0.04, 0)[(before - 1) % 6] if "uneven" in ways else 1
 for event in events:
     if event["event"] == "sample":
         # Two repeats are never the same to the last digit.
