@@ -16,24 +16,41 @@ from runner.nodes.wire.frames import Decoder, FrameError, encode
 from runner.text import in_a_line
 
 # An agent hands on a line of progress a second, a beat in five, and some words for each repeat. One that says more than this is broken: it
-# would keep the driver from the other nodes.
+# would keep the driver from the other nodes. A long frame counts as several, so that a node cannot fill the driver's memory either; the
+# longest of an honest agent is its plan, of some megabytes.
 _MOST_WORDS = 5000.0
 _WORDS_A_SECOND = 50.0
+_WORD_BYTES = 16 << 10
 
 
 class Words:
-    """A limit on the messages of a node other than its repeats: many at once, and then so many a second."""
+    """A limit on the messages of a node: many at once, and then so many a second. The result of each repeat is free once."""
 
     def __init__(self) -> None:
         self._left, self._at = _MOST_WORDS, monotonic()
+        # The attempts whose result may still come: those that were ordered, and those that the agent had from before.
+        self._due: set[str] = set()
+        self._begun = False
 
-    def count(self) -> None:
-        """Count one more. Raises FrameError where no agent says so much."""
+    def order(self, attempt: str) -> None:
+        """The agent is told to run this attempt: it owes a result."""
+        self._due.add(attempt)
+
+    def count(self, message: messages.FromAgent, size: int) -> None:
+        """Count a message of so many bytes. Raises FrameError where no agent says so much."""
+        if isinstance(message, messages.Ended) and message.attempt in self._due:
+            self._due.discard(message.attempt)
+            return
+        if isinstance(message, messages.Begun) and not self._begun:
+            self._begun = True
+            self._due.update(message.spooled)
         now = monotonic()
-        self._left = min(_MOST_WORDS, self._left + _WORDS_A_SECOND * (now - self._at)) - 1
+        self._left = min(_MOST_WORDS, self._left + _WORDS_A_SECOND * (now - self._at)) - 1 - size // _WORD_BYTES
         self._at = now
         if self._left < 0:
-            raise FrameError(f"more than {_MOST_WORDS:.0f} messages came at once")
+            raise FrameError(
+                f"more than {_MOST_WORDS:.0f} messages came at once, of which a long one counts as several"
+            )
 
 
 @dataclass(frozen=True)
@@ -57,12 +74,15 @@ class Link:
         self._heard = heard
         self._pipe: Pipe = node.start() if node.start else Started.of(node)
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._words = Words()
         self.closed = False
         for work in (self._read, self._write):
             threading.Thread(target=work, daemon=True).start()
 
     def send(self, message: messages.FromDriver) -> None:
         """Send without waiting: a stuck agent must not block the driver."""
+        if isinstance(message, messages.Run):
+            self._words.order(message.attempt)
         self._outgoing.put(encode(message.frame()))
 
     def hang_up(self) -> None:
@@ -86,14 +106,13 @@ class Link:
         self._pipe.hang_up()
 
     def _read(self) -> None:
-        decoder, words = Decoder(), Words()
+        decoder = Decoder()
         why, broken = "", False
         try:
             for chunk in self._pipe.chunks():
                 for frame in decoder.feed(chunk):
                     message = messages.from_agent(frame)
-                    if not isinstance(message, messages.Ended):
-                        words.count()
+                    self._words.count(message, frame.size)
                     self._heard(Heard(self, message, frame.body))
         except FrameError as error:
             why, broken = str(error), True

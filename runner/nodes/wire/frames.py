@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from runner.errors import UserError
@@ -47,6 +47,8 @@ class Frame:
 
     header: Mapping[str, Any]
     body: bytes = b""
+    # The bytes of both, where they came over a pipe.
+    size: int = field(default=0, compare=False)
 
 
 def encode(frame: Frame) -> bytes:
@@ -118,7 +120,7 @@ class Decoder:
             header, body = bytes(view[_HEAD.size : begin]), bytes(view[begin:end])
         del self._pending[:end]
         self._ends = 0
-        return Frame(_header(header), body)
+        return Frame(_header(header), body, header_size + body_size)
 
 
 def _header(content: bytes) -> Mapping[str, Any]:

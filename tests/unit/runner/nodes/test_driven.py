@@ -6,6 +6,7 @@ import json
 import os
 import queue
 import re
+import struct
 import subprocess
 import sys
 import threading
@@ -22,10 +23,10 @@ from runner.catalog.images import PROJECT
 from runner.nodes import driver
 from runner.nodes.fleet import Fleet
 from runner.nodes.fleet_plan import FleetProspect, prospect_of
-from runner.nodes.link import Link
+from runner.nodes.link import Link, Words
 from runner.nodes.transports.transport import Node
 from runner.nodes.wire import messages, releases
-from runner.nodes.wire.frames import Decoder, Frame, encode
+from runner.nodes.wire.frames import MAGIC, MOST_BODY_BYTES, Decoder, Frame, FrameError, encode
 from runner.plan.plan import Cell
 from runner.results import store
 from runner.results.parcel import encode as encode_parcel
@@ -139,6 +140,27 @@ def test_a_node_that_sends_another_parcel_than_it_was_asked_for_is_cut_off(
     assert not list(tmp_path.rglob("*.parcel"))
 
 
+def poured(word: str, attempt: str) -> bytes:
+    """A frame of which no agent sends many."""
+    other = f"{attempt.split('.')[0]}.r9.01234567-1"
+    said: dict[str, tuple[messages.FromAgent, bytes]] = {
+        "progress": (messages.Progress(attempt=attempt, phase="warm-up"), b""),
+        "said": (messages.Said(line="x"), b""),
+        "beat": (messages.Beat(), b""),
+        "a result again": (messages.Ended(attempt=attempt), b"no parcel"),
+        "a result that nobody asked for": (messages.Ended(attempt=other), b"no parcel"),
+        "long results that nobody asked for": (messages.Ended(attempt=other), bytes(4 << 20)),
+        "failed": (messages.Failed(attempt=other, reason="x"), b""),
+        "returned": (messages.Returned(attempt=other, why="x"), b""),
+        "lost": (messages.Lost(board="x"), b""),
+    }
+    if word == "a beat among blanks":
+        header = b'{"kind":"beat"' + b" " * (1 << 20) + b"}"
+        return struct.pack(">8sII", MAGIC, len(header), 0) + header + b"\n"
+    message, body = said[word]
+    return encode(message.frame(body))
+
+
 class Pouring:
     """The pipe of an agent that answers each order, and pours out so many words when it is to run something."""
 
@@ -158,14 +180,10 @@ class Pouring:
                 order = messages.from_driver(frame)
                 if isinstance(order, messages.Run):
                     self.runs += 1
-                    said: dict[str, messages.FromAgent] = {
-                        "progress": messages.Progress(attempt=order.attempt, phase="warm-up"),
-                        "said": messages.Said(line="x"),
-                        "beat": messages.Beat(),
-                    }
-                    poured = encode(said[self._word].frame()) * 500
-                    for _ in range(self._count // 500):
-                        yield poured
+                    said = poured(self._word, order.attempt)
+                    at_once = max(1, 30_000 // len(said))
+                    for _ in range(self._count // at_once):
+                        yield said * at_once
                 for reply in self._agent.replies(order):
                     yield encode(reply)
 
@@ -184,7 +202,21 @@ class Pouring:
         return 0, b""
 
 
-@pytest.mark.parametrize("word", ["progress", "said", "beat"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "progress",
+        "said",
+        "beat",
+        "a beat among blanks",
+        "a result again",
+        "a result that nobody asked for",
+        "long results that nobody asked for",
+        "failed",
+        "returned",
+        "lost",
+    ],
+)
 def test_a_node_that_floods_ends_its_own_repeat_in_time_and_the_other_node_measures_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
@@ -207,6 +239,17 @@ def test_a_node_that_floods_ends_its_own_repeat_in_time_and_the_other_node_measu
     assert pipes[0].runs == 1
     assert "more than 5000 messages came at once" in main._sites["flood"].why
     assert time.process_time() - begin < 10, "the driver did not read all that was said"
+
+
+def test_as_many_results_as_an_agent_may_have_kept_are_no_flood() -> None:
+    words = Words()
+    kept = tuple(f"{'0' * 16}.r1.01234567-{number}" for number in range(10_000))
+    begun = messages.Begun(spooled=kept)
+    words.count(begun, len(encode(begun.frame())))
+    for attempt in kept:
+        words.count(messages.Ended(attempt=attempt), MOST_BODY_BYTES)
+    with pytest.raises(FrameError, match="more than 5000 messages came at once"):
+        words.count(messages.Ended(attempt=kept[0]), MOST_BODY_BYTES)
 
 
 class Cut(stand_ins.StandIn):
