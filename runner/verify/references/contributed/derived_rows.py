@@ -194,12 +194,12 @@ def _untold(repeat: StoredRepeat) -> bool:
 
 
 def _at_once(one: StoredRepeat, other: StoredRepeat) -> bool:
-    """True if two repeats of a cell ran at one time on one device."""
+    """True if a repeat of a cell began before the proof of another one had ended, on one device."""
     first, second = sorted((one, other), key=lambda repeat: repeat.began)
-    return (
-        _device(first.row) == _device(second.row)
-        and first.began + (first.row.get("wall_seconds") or 0.0) > second.began
-    )
+    # How long its process lived has the time in it that its engine took to start it, and that was before it began.
+    last_window = float(np.max(first.windows.begin + first.windows.seconds, initial=0.0))
+    lasted = last_window + float(first.row.get("proof_seconds") or 0.0)
+    return _device(first.row) == _device(second.row) and first.began + lasted > second.began
 
 
 def _device(row: Row) -> str:

@@ -93,6 +93,40 @@ def test_a_good_bundle_is_accepted_beside_the_machines_that_are_there(few: tuple
     assert cell.ratio == pytest.approx(1, abs=0.1)
 
 
+def one_after_another(gap: float) -> Forge:
+    """Each repeat begins so long after the end of the one before; the engine took ten seconds to start the first one's container."""
+
+    def forge(parcels: list[Parcel]) -> list[Parcel]:
+        first, made = parcels[0], []
+        for at, parcel in enumerate(parcels):
+            begin = float(first.started_unix or 0.0) + at * (float(first.wall_seconds or 0.0) + gap)
+            rows = tuple(
+                {**row, "unix": row["unix"] - float(parcel.started_unix or 0.0) + begin} for row in parcel.telemetry
+            )
+            made.append(replace(parcel, started_unix=begin, telemetry=rows))
+        slow = replace(
+            made[0], began=float(first.began or 0.0) - 10.0, wall_seconds=float(first.wall_seconds or 0.0) + 10.0
+        )
+        return [slow, *made[1:]]
+
+    return forge
+
+
+@pytest.mark.parametrize(("gap", "why"), [(0.3, ""), (-2.0, "two of its repeats ran at one time on one device")])
+def test_repeats_may_follow_one_another_at_once_and_not_overlap(
+    few: tuple[Path, Bundle], tmp_path: Path, gap: float, why: str
+) -> None:
+    collection, _ = few
+    run = contribution(tmp_path / "run", machine="machine-5", forge=one_after_another(gap))
+    path = bring(collection, bundle_of(run, SALT))
+    try:
+        judgement = judged(collection, path)
+    finally:
+        path.unlink()
+    assert judgement.verdict == ("refused" if why else "accepted"), judgement.reasons
+    assert why in " ".join(judgement.reasons)
+
+
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forged_bundle_is_never_accepted(few: tuple[Path, Bundle], name: str) -> None:
     collection, bundle = few
