@@ -15,6 +15,7 @@ import pytest
 from runner.catalog.frameworks import load_frameworks
 from runner.engines.docker.engine import OWNER_LABEL
 from tests.engine.gpu_runs import Run, ended, folder, nothing_is_left, rows, wait_for
+from tests.fixtures.mounts import filled, tmpfs
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
@@ -104,8 +105,9 @@ def test_an_engine_that_freezes_longer_than_the_time_limit_fails_no_cell_and_an_
     nothing_is_left(own, tmp_path)
 
 
+@pytest.mark.parametrize("given_back", [True, False])
 def test_a_disk_of_the_engine_that_another_fills_in_mid_run_loses_nothing_and_resume_measures_the_rest(
-    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
+    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path, given_back: bool
 ) -> None:
     Fleet((FakeGpu(),)).write(fleet_file)
     own.stop()
@@ -122,20 +124,70 @@ def test_a_disk_of_the_engine_that_another_fills_in_mid_run_loses_nothing_and_re
             assert process.returncode == 1, printed
             assert printed.count("no space left on device") == 1, printed
             assert f"{data} has 0.00 GB of 0.10 GB free" in printed
-            kept = {path: path.read_bytes() for path in folder(tmp_path).glob("repeats/*.parcel")}
+            kept = parcels_there(tmp_path)
+            if not given_back:
+                fails_again(run, tmp_path, "no space left on device", **variables)
             disk.free()
-            process = run("--resume", folder(tmp_path).name, **variables)
-            printed = ended(process)
-            assert process.returncode == 0, printed
-            ran = rows(tmp_path).query("status != 'skipped'")
-            assert set(ran.status) == {"ok"}
-            assert len(ran) == 12
-            assert {path: path.read_bytes() for path in kept} == kept
+            resume_measures_the_rest(run, tmp_path, kept, **variables)
         finally:
             own.stop()
     data.rmdir()
     (own.folder / "before").rename(data)
     own.start()
+
+
+@pytest.mark.parametrize("given_back", [True, False])
+@pytest.mark.parametrize("disk", ["cache", "results", "tmp"])
+def test_a_disk_of_the_host_that_another_fills_while_containers_run_loses_nothing_and_resume_measures_the_rest(
+    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path, disk: str, given_back: bool
+) -> None:
+    Fleet((FakeGpu(),)).write(fleet_file)
+    (tmp_path / "tmp").mkdir()
+    variables = {"DLBENCH_TINY_FRAMEWORKS": "torch,jax", "TMPDIR": str(tmp_path / "tmp")}
+    with tmpfs(tmp_path / disk, "size=24m,nr_inodes=400"):
+        process = run("--precision", "fp32", **variables)
+        wait_for(lambda: rows_there(tmp_path) >= 1, process)
+        with filled(tmp_path / disk):
+            printed = ended(process)
+            kept = parcels_there(tmp_path)
+            assert "Traceback" not in printed
+            if disk == "tmp":
+                # No cell in a container needs the runner's temporary folder.
+                assert process.returncode == 0, printed
+            else:
+                assert process.returncode == 1, printed
+                assert printed.count("No space left on device") == 1, printed
+                assert f"{tmp_path / disk} has 0.00 GB of 0.03 GB free" in printed
+                assert f"--resume {folder(tmp_path).name}" in printed
+                if not given_back:
+                    fails_again(run, tmp_path, "No space left on device", **variables)
+        resume_measures_the_rest(run, tmp_path, kept, **variables)
+        nothing_is_left(own, tmp_path)
+
+
+def fails_again(run: Run, tmp_path: Path, why: str, **variables: str) -> None:
+    """--resume with the disk still full: it says so, and what is there stays."""
+    kept = parcels_there(tmp_path)
+    process = run("--resume", folder(tmp_path).name, **variables)
+    printed = ended(process)
+    assert process.returncode not in (0, 3), printed
+    assert "Traceback" not in printed
+    assert printed.count(why) == 1, printed
+    assert parcels_there(tmp_path) == kept
+
+
+def resume_measures_the_rest(run: Run, tmp_path: Path, kept: dict[Path, bytes], **variables: str) -> None:
+    process = run("--resume", folder(tmp_path).name, **variables)
+    printed = ended(process)
+    assert process.returncode == 0, printed
+    ran = rows(tmp_path).query("status != 'skipped'")
+    assert set(ran.status) == {"ok"}
+    assert len(ran) == len(set(ran.cell_id)) == 12
+    assert {path: path.read_bytes() for path in kept} == kept, "what had ended was run again"
+
+
+def parcels_there(tmp_path: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in (tmp_path / "results").glob("*/repeats/*.parcel")}
 
 
 def rows_there(tmp_path: Path) -> int:

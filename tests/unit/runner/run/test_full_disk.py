@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runner.catalog.images import PROJECT
 from runner.results import store
-from tests.fixtures.mounts import tmpfs
+from tests.fixtures.mounts import filled, tmpfs
 from tests.fixtures.toys import toy_variables
 from tests.fixtures.waiting import wait_for
 from tests.fixtures.warm import WarmProcess
@@ -23,24 +21,6 @@ WORDS = ("--gpus", "none", "--workloads", "cnn-cifar10,gru-imdb", "--repeats", "
 
 # Which of its folders is full -> the variable, or the option, that names it.
 DISKS = ("cache", "results", "tmp")
-
-
-@contextlib.contextmanager
-def filled(disk: Path) -> Iterator[None]:
-    """Within the block, the disk takes neither a byte nor a file more."""
-    with open(disk / "somebody", "wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(1 << 16))
-    names = disk / "names"
-    with contextlib.suppress(OSError):
-        names.mkdir()
-        for number in range(10_000):
-            (names / str(number)).touch()
-    try:
-        yield
-    finally:
-        (disk / "somebody").unlink()
-        subprocess.run(["rm", "-rf", str(names)], check=True)
 
 
 def matrix(folder: Path, *words: str) -> WarmProcess:
