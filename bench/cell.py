@@ -1,6 +1,7 @@
 """The steps of every cell: import, data, parity, build, measure, proof. Each is a phase, and emits events."""
 
 import contextlib
+import functools
 import math
 import time
 
@@ -40,6 +41,8 @@ class RunningCell(object):
         self.loop = None  # the timing.Loop of a task that has steps
         self.device_peak_bytes = None  # at the end of the measured windows, of a task that has them
         self.group = parallel.Alone()
+        # Makes the context in which functions that are only checked may be read from the cache on the disk. Nothing that is measured is.
+        self.remembered = contextlib.ExitStack
         # The items in a step of all devices together. A preset may have its own, which is part of what the cell is.
         self.batch = self.preset.get("batch") or self.declared["batch"]
 
@@ -67,6 +70,7 @@ class RunningCell(object):
                 raise Unsupported(reason)
             framework = contract.load_framework(o.framework)
             framework.configure(self.setup(True))
+            self.remembered = functools.partial(framework.remembered, default_cache())
             adapter_class = contract.load_adapter(o.framework, o.workload)
             self.variant = parity.variant_of(adapter_class, o.workload)
             self.group = parallel.join(o.framework, self.setup(True))
@@ -86,7 +90,7 @@ class RunningCell(object):
         # The first build of a process starts the framework: torch imports the rest of itself there, and JAX starts XLA.
         with self.phase("build"):
             unmeasured = self.group.build(adapter_class, self.setup(False))
-        with self.phase("parity"), framework.remembered(default_cache()):
+        with self.phase("parity"), self.remembered():
             self.check_parity(unmeasured)
         # Their memory would count in the peak of the measured one.
         del unmeasured

@@ -228,7 +228,8 @@ class Framework(_Module):
         return False
 
     def remembered(self, folder):
-        """A context in which compiled functions are read from a folder of this image and kept there: that of the parity check.
+        """A context in which compiled functions are read from a folder of this image and kept there: that of the parity check, and of the
+        `probe` and `predict` that hold measured steps.
 
         A framework that compiles fast, or keeps nothing, does nothing. Nothing that is compiled outside of it may come from the folder.
         """

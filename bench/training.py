@@ -162,7 +162,9 @@ class TrainingCell(RunningCell):
         if not random:
             last = steps.copies[-1].taken
             batches = [items.of_step(self.feed, self.order, self.batch, step) for step in (last - 2, last - 1)]
-        return checked + measured.check(o.workload, adapter, steps, batches, o.precision, loaded)
+        # It loads, probes and predicts, and takes no step: none of these functions was measured.
+        with self.remembered():
+            return checked + measured.check(o.workload, adapter, steps, batches, o.precision, loaded)
 
     def hold_evaluation(self, parameters):
         """Hold the last evaluation of the test part: a list of parity.Result. parameters: as it had them."""

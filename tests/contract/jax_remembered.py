@@ -1,30 +1,24 @@
-"""Run in JAX's environment: how many compiled functions come from the folder, within `remembered` and after it, as JSON.
+"""Run in JAX's environment: in each phase of a short cell, how many compiled functions come from the folder, as JSON.
 
-The argument is the folder. The parity check is of an adapter that is not measured; then a measured one takes a step.
+The arguments are a framework and the folder, which is the project's cache. Also the errors of the parity check.
 """
 
+import collections
 import json
+import os
 import sys
 
 import jax
 
-from bench import canonical, contract, parity
-from bench.contract import Setup
+from bench.__main__ import parser
+from tests.contract.mutants.run import Collected, short_cell
 
-read = []
-jax.monitoring.register_event_listener(lambda event, **_: read.append(event) if event.endswith("/cache_hits") else None)
-framework = contract.load_framework(sys.argv[1])
-setup = Setup("cpu", "fp32", "default", 2, 1, False)
-framework.configure(setup)
-adapter = contract.load_adapter(sys.argv[1], "gru-imdb")
-checked = adapter(setup)
-with framework.remembered(sys.argv[2]):
-    results, _ = parity.check_network("gru-imdb", checked, "fp32")
-within = len(read)
-measured = adapter(setup._replace(training=True))
-measured.load(canonical.parity_case(contract.specification("gru-imdb"))[0])
-batch = parity.first_batch("gru-imdb", measured)
-measured.value(measured.step(*batch))
-measured.predict(batch[0])
-errors = [result.error for result in results]
-print(json.dumps({"within": within, "after": len(read) - within, "errors": errors}))
+emitter, read = Collected(), collections.Counter()
+jax.monitoring.register_event_listener(
+    lambda event, **_: read.update([emitter.phase] if event.endswith("/cache_hits") else [])
+)
+os.environ["DLBENCH_CACHE"] = sys.argv[2]
+words = ["run", "gru-imdb", "--framework", sys.argv[1], "--threads", "1"]
+short_cell(parser().parse_args(words), emitter, 0).run()
+errors = [row["error"] for row in emitter.rows if row["phase"] == "parity"]
+print(json.dumps({"read": read, "errors": errors, "refused": [row for row in emitter.rows if not row["passed"]]}))

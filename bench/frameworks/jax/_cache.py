@@ -1,4 +1,4 @@
-"""JAX's cache of compiled functions on the disk, for the functions of the parity check. A measured function is always compiled."""
+"""JAX's cache of compiled functions on the disk, for functions that are only checked. A measured function is always compiled."""
 
 import contextlib
 import hashlib
