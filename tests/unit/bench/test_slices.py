@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import operators
+from bench import operators, parity
 from bench.workloads import ops, slices
+from bench.workloads.rows import EPSILON
 
 POINTS = {
     (name, direction): operation
@@ -103,9 +104,36 @@ def test_the_parts_of_every_point_of_a_quick_run_take_little_beside_it() -> None
     print(spent, points)
 
 
-def test_the_weight_of_a_normalisation_is_held_where_its_sum_is_in_float32() -> None:
-    _, _, values = run("layer_norm", ops.GRADIENT)
-    wrong = [values[0], values[1] * 1.05, values[2]]
+def test_the_weight_of_a_normalisation_is_held_in_half_types_as_far_as_a_sum_in_them_errs() -> None:
+    _, p, values = run("layer_norm", ops.GRADIENT)
+    wrong = [values[0], values[1] * 1.01, values[2]]
     assert held("layer_norm", ops.GRADIENT, wrong) > 1.0
     assert held("layer_norm", ops.GRADIENT, wrong, precision="bf16") <= 1.0
+    half = [values[0], values[1], p["d"][: len(p["d"]) // 2].sum(axis=0)]
+    assert held("layer_norm", ops.GRADIENT, half, precision="bf16") > 1.0
     assert held("layer_norm", ops.GRADIENT, [values[0] * 1.05, *values[1:]], precision="bf16") > 1.0
+
+
+def in_steps(terms: np.ndarray, digits: int) -> np.ndarray:
+    """The running sum of the rows in a type of so many binary digits."""
+    total = np.zeros(terms.shape[1])
+    for row in terms:
+        fractions, exponents = np.frexp(total + row)
+        total = np.ldexp(np.round(fractions * 2.0**digits), exponents - digits)
+    return total
+
+
+@pytest.mark.parametrize(("precision", "digits", "rows"), [("bf16", 8, 500), ("bf16", 8, 4096), ("fp16", 11, 1024)])
+def test_a_sum_over_many_rows_in_steps_of_a_half_type_passes(precision: str, digits: int, rows: int) -> None:
+    operation, size = ops.OPERATIONS["layer_norm"], (rows, 32)
+    p = ops.draw_inputs(operation, size, np.random.RandomState(3), ops.GRADIENT)
+    of_h, _, of_b = (np.asarray(value) for value in operation.gradients(p))
+    mean, deviation = p["h"].mean(1, keepdims=True), np.sqrt(p["h"].var(1, keepdims=True) + EPSILON)
+    values = [of_h, in_steps(p["d"] * (p["h"] - mean) / deviation, digits), in_steps(p["d"], digits)]
+    point = ops.Point("layer_norm", ops.GRADIENT, size, 1.0, 1, 8)
+    assert 0.1 < operators.last_run(point, values, p, precision, 1).error <= 1.0
+    # Of 4 096 rows the sum of the bias stands still in bfloat16.
+    assert (parity.relative_error(values[2], of_b) > 0.7) is (rows == 4096)
+    # A gradient of half of the rows is refused.
+    half = p["d"][::2] * ((p["h"] - mean) / deviation)[::2]
+    assert operators.last_run(point, [of_h, half.sum(axis=0), values[2]], p, precision, 1).error > 1.0
