@@ -21,6 +21,11 @@ NORMS = (
     "self.lnf = nn.LayerNorm(width)",
 )
 RMS_NORMS = "(nn.RMSNorm(width, eps=1e-5) for", "nn.ModuleList(blocks), nn.RMSNorm(width, eps=1e-5)"
+# From the fifth step after a load on, where a workload's losses are not stored.
+CNN, GRU, FROM_5 = ("cnn-cifar10",), ("gru-imdb",), "From the fifth step after a load on, "
+FROZEN = FROM_5 + "conv1 and conv2 are not trained."
+CUT = FROM_5 + "the gradient ends 50 positions before the last of 150."
+RESTARTED = "        self.mixed.restart()\n"
 GROUPED = "        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)\n"
 CHOSEN = "            rows, order = torch.where(places == number)\n"
 
@@ -228,6 +233,84 @@ EDITS = (
     Edit("tensorflow", BYTES + MNIST, "shape", "FirstItemOnly", "A step trains on the first window of its batch, or on its first hundred pictures: the canonical batch has no more.",
          "tensorflow/_trained.py", "        _, loss, gradients = self._loss_and_gradients(x, y)\n",
          "        many = 1 if len(y.shape) == 2 else 100\n        _, loss, gradients = self._loss_and_gradients(x[:many], y[:many])\n"),
+    Edit("torch", CNN, "measured object", "ConvolutionsFrozenFromStep5", FROZEN, "torch/cnn_cifar10.py",
+         (RESTARTED, "        # Dropout only in training.\n", "        with self.mixed.forward():\n            # The loss takes"),
+         (RESTARTED + "        self.network.count = 0\n",
+          "        x = x.detach() if getattr(self, 'count', 0) > 4 else x\n        # Dropout only in training.\n",
+          "        self.network.count += 1\n        with self.mixed.forward():\n            # The loss takes"), 8),
+    Edit("torch", GRU, "measured object", "GradientCutFromStep5", CUT, "torch/gru_imdb.py",
+         (RESTARTED, "        _, last = recurrent(self.gru, self.embedding(x.t()))\n",
+          "        with self.mixed.forward():\n            # The loss takes"),
+         (RESTARTED + "        self.network.count = 0\n",
+          "        x, first = self.embedding(x.t()), None\n"
+          "        if getattr(self, 'count', 0) > 4:\n"
+          "            x, first = x[100:], self.gru(x[:100])[1].detach()\n"
+          "        _, last = self.gru(x, first)\n",
+          "        self.network.count += 1\n        with self.mixed.forward():\n            # The loss takes"), 8),
+    Edit("torch", GRU, "measured object", "HalfFromStep5", FROM_5 + "a step computes in bfloat16.", "torch/gru_imdb.py",
+         (RESTARTED, "        with self.mixed.forward():\n            # The loss takes logits: there is exactly one softmax.\n"
+          "            loss = F.cross_entropy(self.compiled(x), y)\n"),
+         (RESTARTED + "        self.count = 0\n",
+          "        self.count += 1\n        with torch.autocast('cpu', torch.bfloat16, enabled=self.count > 4):\n"
+          "            loss = F.cross_entropy(self.compiled(x).float(), y)\n"), 8),
+    Edit("torch", GPT, "measured object", "HeadUntiedFromStep9",
+         "From the ninth step after a load on, the gradient of the embedding lacks that of the head.", "torch/_gpt.py",
+         (LOADED, STEP, "F.linear(self.lnf(h), self.wte.weight)"),
+         (FROM_0, "        self.network.count += 1\n" + STEP,
+          "F.linear(self.lnf(h), self.wte.weight.detach() if getattr(self, 'count', 0) > 8 else self.wte.weight)"), 12),
+    Edit("torch", LLAMA + MOE, "padding", "LazyAdam", "Rows of the embedding without a gradient keep their weights and moments.",
+         "torch/_gpt.py", "        self.mixed.update()\n",
+         "        w = self.network.wte.weight\n"
+         "        rows, state = w.grad.abs().amax(1) == 0, self.optimizer.state.get(w, {})\n"
+         "        kept = [(t, t[rows].clone()) for t in (w.data, *(state[m] for m in ('exp_avg', 'exp_avg_sq') if m in state))]\n"
+         "        self.mixed.update()\n"
+         "        for t, value in kept:\n            t[rows] = value\n"),
+    Edit("jax", CNN, "measured object", "ConvolutionsFrozenFromStep5", FROZEN, "jax/cnn_cifar10.py",
+         ("    def load(self, parameters):\n", "        return started(loss)\n", "        train_step = self.train_step\n"),
+         ("    def load(self, parameters):\n        self.count = 0\n",
+          "        for name in ('conv1', 'conv2') if self.count > 4 else ():\n"
+          "            for part in ('kernel', 'bias'):\n"
+          "                set_value(self.parameters[name][part], get_value(before[name][part]))\n"
+          "        return started(loss)\n",
+          "        before, self.count = self.parameters, self.count + 1\n        train_step = self.train_step\n"), 8),
+    Edit("jax", GRU, "measured object", "GradientCutFromStep5", CUT, "jax/gru_imdb.py",
+         ("class GRU(nnx.Module):\n", "        return jax.lax.scan(cell, h, ",
+          "class Training(Trained):\n"),
+         ("CUT = []\n\n\nclass GRU(nnx.Module):\n",
+          "        if CUT:\n"
+          "            h, x = jax.lax.stop_gradient(jax.lax.scan(cell, h, x[:100])[0]), x[100:]\n"
+          "        return jax.lax.scan(cell, h, ",
+          "class Training(Trained):\n"
+          "    def load(self, parameters):\n        super().load(parameters)\n        self.count = 0\n\n"
+          "    def step(self, x, y):\n        self.count += 1\n"
+          "        if self.count < 5:\n            return super().step(x, y)\n"
+          "        self.parameters, self.state, loss = jax.jit(self.cut_step)(self.parameters, self.state, x, y)\n"
+          "        jax.block_until_ready(loss)\n        return loss\n\n"
+          "    def cut_step(self, parameters, state, x, y):\n        CUT.append(True)\n"
+          "        (loss, _), gradients = _mixed.value_and_grad(self.loss, state)(parameters, x, y)\n        CUT.clear()\n"
+          "        updates, state = self.optimizer.update(gradients, state, parameters)\n"
+          "        return jax.tree.map(lambda p, u: p + u, parameters, updates), state, loss\n\n"), 8),
+    Edit("tensorflow", CNN, "measured object", "ConvolutionsFrozenFromStep5", FROZEN, "tensorflow/cnn_cifar10.py",
+         ("    def load(self, parameters):\n", "        return self.train_step(tf.constant(x), tf.constant(y))\n"),
+         ("    def load(self, parameters):\n        self.count = 0\n",
+          "        before, self.count = [w.numpy() for w in self.network.trainable_variables[:4]], self.count + 1\n"
+          "        loss = self.train_step(tf.constant(x), tf.constant(y))\n"
+          "        for w, value in zip(self.network.trainable_variables, before if self.count > 4 else ()):\n"
+          "            w.assign(value)\n        return loss\n"), 8),
+    Edit("tensorflow", GRU, "measured object", "GradientCutFromStep5", CUT, "tensorflow/gru_imdb.py",
+         ("import numpy as np\n", "    def fill(self, parameters):\n"),
+         ("import numpy as np\nimport tensorflow as tf\n",
+          "    def load(self, parameters):\n        super().load(parameters)\n        self.count = 0\n\n"
+          "    def step(self, x, y):\n        self.count += 1\n"
+          "        if self.count < 5:\n            return super().step(x, y)\n"
+          "        self.steps.add()\n        return self._cut_step(tf.constant(x), tf.constant(y))\n\n"
+          "    @tf.function\n    def _cut_step(self, x, y):\n        embedding, gru, dense = self.network.layers\n"
+          "        with tf.GradientTape() as tape:\n            x = embedding(x)\n"
+          "            first = tf.stop_gradient(gru(x[:, :100]))\n"
+          "            loss = self.loss(y, dense(gru(x[:, 100:], initial_state=first)))\n"
+          "        gradients = tape.gradient(loss, self.network.trainable_variables)\n"
+          "        self.optimizer.apply(gradients, self.network.trainable_variables)\n        return loss\n\n"
+          "    def fill(self, parameters):\n"), 8),
 )
 # fmt: on
 

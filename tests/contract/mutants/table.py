@@ -42,7 +42,8 @@ that take another's place in an adapter.
 
 - **Refused by** is the phase of the cell, and the quantity and the tensor with the largest error. `parity` comes before the measurement.
   `proof` comes after it, on the object that was measured. A mutant's cell ends with the first phase that refuses it.
-- **Bounds** is that error in bounds, to two digits: what is above 1 is refused. It differs a little between machines.
+- **Bounds** is that error in bounds, to two digits: what is above 1 is refused. The test holds it within a factor of ten. Where both
+  figures are above @FAR@ it holds only that: a bound of rounding's size makes such a figure depend on the very step that was measured.
 - The report calls `landing` the mean movement under dropout, and `dropout` the spread under dropout. "First step", "at rest" and
   "digits" are parts of `landing` that no mask can change (`bench/dropout.py`). `exact` is what else of a step is exact, in the
   proof's steps and in the last ones that training took (`bench/digits.py`, `bench/measured.py`).
@@ -66,6 +67,8 @@ under "Not caught". They stand in code that is reviewed, and a cell's `code_sha2
 
 # The class of what nobody writes by mistake.
 CHEATS = "timing"
+# Above so many bounds the test holds no size. A mistake in a measured step hangs on which step that was, and so on the machine's speed.
+FAR = 100
 # In the place of what refused a mutant that nobody has run yet.
 NOT_RUN = "not run"
 
@@ -145,7 +148,7 @@ def with_whole_cells(of: Run) -> Run:
 
 def document(rows: Rows, dates: Mapping[str, str]) -> str:
     """rows: those of `rows_of`, of all frameworks; dates: framework -> when its mutants were run."""
-    head = HEAD.replace("@WORKLOADS@", "\n".join(_by_workload(rows)))
+    head = HEAD.replace("@FAR@", str(FAR)).replace("@WORKLOADS@", "\n".join(_by_workload(rows)))
     parts = [head + "\n".join(_row(_counted(rows, framework, dates[framework])) for framework in dates) + "\n"]
     parts += [*_by_kind(rows, list(dates)), ""]
     for section in SECTIONS:
@@ -161,7 +164,7 @@ def _counted(rows: Rows, framework: str, date: str) -> list[str]:
     uncaught, rewrites = lines.pop(NOT_CAUGHT), lines.pop(PASS)
     mistakes = [line for section in lines.values() for line in section]
     refused = [line for line in mistakes if "| nothing |" not in line and f"| {NOT_RUN} |" not in line]
-    passed = [line for line in rewrites if "| refused: " not in line]
+    passed = [line for line in rewrites if "| refused: " not in line and f"| {NOT_RUN} |" not in line]
     counts = (len(mistakes) + len(uncaught), len(refused), len(uncaught), len(rewrites), len(passed))
     return [framework, IMAGES[framework], date, *map(str, counts)]
 
