@@ -298,8 +298,8 @@ class Specification(_Module):
     # tensor -> the name that all tensors of one kind share, where a network has many of a kind; None: it has not (bench.parity).
     alike = None
 
-    # chosen(tensor): True of what computes, or is computed by, a choice of the largest numbers, which rounding may turn; None: no choice.
-    chosen = None
+    # True if the network chooses the largest of some numbers, which rounding may turn, and its loss has a term of the whole batch.
+    CHOOSES = False
 
     # named(x): tensor -> the rows that a batch selects by an index. The others have no gradient.
     named = None

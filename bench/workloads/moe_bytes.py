@@ -27,18 +27,13 @@ __all__ = ["BATCH", "BETA1", "BETA2", "BUCKETS", "DROPOUT", "LEARNING_RATE", "SH
 __all__ += ["alike", "draw_batch", "optimizer", "score"]
 
 NETWORK = Llama(256, 256, layers=6, heads=6, groups=2, width=384, hidden=512, experts=4, chosen=2)
+CHOOSES = True
 # Of each the positions before the first choice that rounding might turn (bench.items).
 COMPARED = 2
 PARAMETERS = NETWORK.parameters()
 # Of the canonical case: the numbers that name a byte's experts, what they weigh in a router, the share of a router's other weights that is
 # left, and that of the weights by which a block writes to these numbers. Adam's steps move them by some tenths together.
 NAMED, ROUTED, OTHERS, WRITTEN = 2.0, 2.0, 0.1, 0.02
-
-
-def chosen(tensor):
-    """The routers, and the experts."""
-    layer = tensor.split(".")[1:2]
-    return layer == ["router"] or layer in (["e0"], ["e1"], ["e2"], ["e3"])
 
 
 def adjust_parity(parameters, batches):

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import arithmetic, canonical, contract, dropout, measured, parity, proof, rules, timing
+from bench import arithmetic, canonical, contract, dropout, items, measured, parity, proof, rules, timing
 from bench.__main__ import parser
+from bench.llama import Llama
 from bench.training import TrainingCell
+from bench.workloads import moe_bytes
 from tests.fixtures.adapters import Incomplete
 from tests.fixtures.events import Emitter
 
@@ -362,12 +364,86 @@ def test_the_bounds_of_what_is_exact_are_those_of_the_bench() -> None:
     assert set(rules.EXACT) == of_digits | of_steps | {", rows at rest", ", labels"}
 
 
-def test_where_rounding_turns_choices_neither_the_loss_nor_what_is_chosen_is_held() -> None:
-    moe = contract.specification("moe-bytes")
-    held = [spec.name for spec in moe.PARAMETERS if not moe.chosen(spec.name)]
-    assert {name.split(".")[-1] for name in held} == {"wte", "n1", "q", "k", "v", "o", "n2", "nf", "head"}
-    assert all(
-        contract.specification(name).chosen is None
-        for name in rules.workload_names()
-        if name not in ("moe-bytes", "ops")
+SMALL = Llama(16, 8, layers=2, heads=2, groups=1, width=8, hidden=8, experts=4, chosen=2)
+POSITIONS = ITEMS * 8
+DRAWN, CHECK = canonical.draw_parameters, measured.check
+
+
+class Chooses(contract.Specification):
+    """A small network with experts, as a workload of its own."""
+
+    def __init__(self, chooses: bool) -> None:
+        super().__init__(moe_bytes)
+        self.CHOOSES = chooses
+        self.PARAMETERS, self.predict, self.loss_and_gradients = (
+            SMALL.parameters(),
+            SMALL.logits,
+            SMALL.loss_and_gradients,
+        )
+        self.draw_batch = lambda random: (random.randint(0, 16, (ITEMS, 8)), random.randint(0, 16, (ITEMS, 8)))
+
+
+def errors_of_choices(
+    monkeypatch: pytest.MonkeyPatch, mistake: Any = None, off: float = 0.0, chooses: bool = True
+) -> dict[str, float]:
+    """As `errors`, of the small network. off: nats by which the last loss is told wrong."""
+    workload = Chooses(chooses)
+    drawn = DRAWN(workload, np.random.RandomState(1), False)
+    bounds = {("gradient", tensor): 1e-4 for tensor in drawn}
+    monkeypatch.setattr(contract, "specification", lambda name: workload)
+    monkeypatch.setattr(
+        canonical, "draw_parameters", lambda *those: {name: value.copy() for name, value in drawn.items()}
     )
+    monkeypatch.setattr(parity, "bounds_of", lambda *those: {("logits", "logits"): 1e-6, **bounds})
+    monkeypatch.setattr(measured, "part", lambda *those: 1)
+
+    def told_wrong(name: str, adapter: Any, steps: Any, *those: Any) -> list[parity.Result]:
+        return CHECK(name, adapter, steps._replace(told=(steps.told[0], steps.told[1] + off)), *those)
+
+    monkeypatch.setattr(measured, "check", told_wrong)
+    return errors.__wrapped__("moe-bytes", mistake)
+
+
+def test_of_a_network_that_chooses_experts_the_loss_is_held_with_its_term_of_the_whole_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest = errors_of_choices(monkeypatch)
+    assert set(honest) == {"loss", "gradient"}
+    assert max(honest.values()) < 0.5
+    # The mean over the items, whose terms are others, is another loss by far.
+    assert errors_of_choices(monkeypatch, chooses=False)["loss"] > 10.0
+
+
+@pytest.mark.parametrize(
+    ("mistake", "statement"),
+    [("half of the batch", "loss"), (without("h0.router"), "gradient"), (without("h1.e2.up"), "gradient")],
+)
+def test_half_of_a_batch_and_a_router_or_an_expert_without_a_gradient_are_refused(
+    monkeypatch: pytest.MonkeyPatch, mistake: Any, statement: str
+) -> None:
+    assert errors_of_choices(monkeypatch, mistake)[statement] > 1.0
+
+
+def test_a_choice_that_rounding_may_turn_moves_the_loss_and_no_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    turned = 0.9 * measured.MOST_OF_A_CHOICE / POSITIONS
+    assert errors_of_choices(monkeypatch, off=turned)["loss"] > 1.0
+    # Each choice is near enough that rounding may turn it.
+    monkeypatch.setattr(items, "CLOSE", 1e9)
+    assert errors_of_choices(monkeypatch, off=turned)["loss"] <= 1.0
+    # More than all positions together is refused.
+    assert errors_of_choices(monkeypatch, off=1.1 * measured.MOST_OF_A_CHOICE)["loss"] > 1.0
+
+
+def test_a_position_whose_second_and_third_expert_suit_it_alike_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = Chooses(True)
+    parameters = DRAWN(workload, np.random.RandomState(1), False)
+    batch = workload.draw_batch(np.random.RandomState(0))
+    monkeypatch.setattr(contract, "specification", lambda name: workload)
+    assert measured.close_choices("moe-bytes", parameters, *batch) == 0
+    parameters["h1.router"][:] = parameters["h1.router"][0]
+    assert measured.close_choices("moe-bytes", parameters, *batch) == POSITIONS
+
+
+def test_one_workload_chooses_experts() -> None:
+    names = [name for name in rules.workload_names() if contract.specification(name).CHOOSES]
+    assert names == ["moe-bytes"]
