@@ -595,7 +595,7 @@ def test_a_hundred_good_bundles_of_twelve_models_are_accepted_and_no_bad_one(tmp
     assert Counter(one.verdict for one in first) == {"accepted": 100}, [
         one for one in first if one.verdict != "accepted"
     ]
-    assert len({one.name.split("/")[0] for one in first}) == 12
+    assert len({one.name.split("/")[1] for one in first}) == 12, "an account, then the model"
     cell = cell_of(MODELS[0], CELL_OF_ANOTHER_IMAGE)
     bring(
         collection,
