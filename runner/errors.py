@@ -120,6 +120,19 @@ _LACKS = {
 }
 
 
+def fix_of(error: OSError, otherwise: str) -> str:
+    """The advice for a file that cannot be written: of a full disk that of a full disk, else that of the caller."""
+    return _FIXES[error.errno] if error.errno in (errno.ENOSPC, errno.EDQUOT) else otherwise
+
+
+def code_of(error: UserError) -> ExitCode:
+    """The exit code of an error. A fault of the machine that is behind a sentence is no mistake of the user."""
+    behind = error.__context__
+    if error.exit_code is ExitCode.USAGE and isinstance(behind, OSError):
+        return code_of_fault(behind)
+    return error.exit_code
+
+
 def code_of_fault(error: OSError) -> ExitCode:
     """The exit code of a command that an error of the system ends before it has done anything."""
     return ExitCode.CANNOT_BEGIN if error.errno in _LACKS else ExitCode.USAGE

@@ -85,7 +85,7 @@ def replace_what_lacks(stream: io.TextIOWrapper) -> None:
 
 
 class _Lasting:
-    """Standard error that nobody needs to read: once its reader is gone, what is printed goes nowhere."""
+    """Standard error that nobody needs to read: once its reader is gone, or its disk is full, what is printed goes nowhere."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -106,7 +106,7 @@ class _Lasting:
     def _until_broken(self) -> Iterator[None]:
         try:
             yield
-        except BrokenPipeError:
+        except OSError:
             # Send the buffer there too, or Python's exit would fail at it.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
@@ -115,7 +115,7 @@ class _Lasting:
 
 @contextlib.contextmanager
 def lasting_stderr() -> Iterator[None]:
-    """Within the block, a reader of standard error that ends (`2>&1 | head -1`) does not end this process."""
+    """Within the block, no reader of standard error that ends (`2>&1 | head -1`), and no full disk of a log, ends this process."""
     with contextlib.redirect_stderr(cast(TextIO, _Lasting(sys.stderr))):
         yield
 

@@ -9,12 +9,13 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TextIO, cast
 
 import typer
 
 from runner.cli.shared import PLAIN, LazyGroup
-from runner.errors import MEANINGS, ExitCode, UserError, code_of_fault, system_fault
+from runner.errors import MEANINGS, ExitCode, UserError, code_of, code_of_fault, naming, system_fault
 
 # In characters. If nothing can run, each combination has its reason.
 _LONGEST_ERROR = 20_000
@@ -60,6 +61,24 @@ def _one_style() -> Iterator[None]:
         raise typer.Exit(ExitCode.USAGE) from None
 
 
+class _Answer:
+    """Standard output. A write to a full disk names no file, so its faults name the stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with naming(Path("standard output")):
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with naming(Path("standard output")):
+            self._stream.flush()
+
+
 class Commands(LazyGroup):
     package = "runner.cli"
     names: ClassVar[Mapping[str, str]] = {
@@ -99,7 +118,7 @@ class Commands(LazyGroup):
                 return super().invoke(ctx)
         except UserError as error:
             _say(str(error))
-            raise typer.Exit(error.exit_code) from None
+            raise typer.Exit(code_of(error)) from None
         except KeyboardInterrupt:
             _say("interrupted")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
@@ -156,8 +175,22 @@ def _print_in_any_encoding() -> None:
 def main() -> None:
     _open_what_is_closed()
     _print_in_any_encoding()
+    sys.stdout = cast(TextIO, _Answer(sys.stdout))
     # Pydantic looks through every installed package for plugins, which takes as long as to load Typer. Nothing here has one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Modules make much that stays and no garbage. To search it again and again takes a tenth of a short command's time.
     gc.disable()
-    app()
+    try:
+        try:
+            app()
+        finally:
+            # An answer that its file has no room for is no success, and neither is one that nobody reads to its end.
+            sys.stdout.flush()
+    except OSError as error:
+        # What could not be written would fail once more as Python ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            sys.exit(ExitCode.FOUND)
+        _say(system_fault(error))
+        sys.exit(code_of_fault(error))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from runner.cli.shared import Out, chosen_runs
-from runner.errors import UserError
+from runner.errors import UserError, fix_of
 from runner.json_document import print_document
 from runner.paths import PROJECT
 from runner.terminal import folded, print_table
@@ -199,7 +199,6 @@ def report(
     try:
         render(folders, output, health_of(folders), to_loss)
     except OSError as error:
-        raise UserError(
-            f"--output {output} cannot be written ({error.strerror}); name a file in a folder of yours"
-        ) from None
+        fix = fix_of(error, "name a file in a folder of yours")
+        raise UserError(f"--output {output} cannot be written ({error.strerror}); {fix}") from None
     return typer.echo(str(output))

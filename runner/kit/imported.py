@@ -15,6 +15,7 @@ from typing import Any
 from runner import trees
 from runner.admission.admit import store_parcel
 from runner.admission.renew import renew
+from runner.errors import fix_of
 from runner.kit.agreement import energies, total
 from runner.kit.archive import Archive, ArchiveError
 from runner.kit.contribution.origin import Origin, origin_of
@@ -81,7 +82,8 @@ def import_archive(archive: Archive, out: Path) -> Imported:
         (part / folder.name).rename(folder)
     except OSError as error:
         where = error.filename or folder
-        raise ArchiveError(f"{where}: no run can be stored there ({error.strerror or error}); check --out") from None
+        fix = fix_of(error, "check --out")
+        raise ArchiveError(f"{where}: no run can be stored there ({error.strerror or error}); {fix}") from None
     finally:
         trees.remove(part)
     return replace(imported, run=store.RunStore(folder))

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.errors import CannotBeginError
+from runner.errors import CannotBeginError, fix_of
 from runner.paths import cache_folder
 
 # One place for all users of the machine: the first of these that root made for everybody. The variable moves it.
@@ -125,7 +125,8 @@ def _first_try(device: str, say: Callable[[str], None]) -> tuple[Path, int | Non
             return path, _try(path)
         why = f"no folder of root's is open to all users ({', '.join(map(str, _SHARED))})"
     except OSError as error:
-        why = f"{path} cannot be used ({error.strerror}): root, or who made it, may remove it"
+        fix = fix_of(error, "root, or who made it, may remove it")
+        why = f"{path} cannot be used ({error.strerror}): {fix}"
     say(f"{why}; the runners of other users are not waited for")
     own.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
@@ -138,7 +139,7 @@ def _unusable(path: Path, error: OSError, fix: str, elsewhere: str) -> LeaseErro
     """The error of a lease that cannot be opened, or whose file system has no locks: then `elsewhere` is what helps."""
     if error.errno in _NO_LOCKS:
         return LeaseError(f"{path} cannot be locked ({error.strerror}): {WITHOUT_LOCKS}; {elsewhere}")
-    return LeaseError(f"{path} cannot be opened ({error.strerror}); {fix}")
+    return LeaseError(f"{path} cannot be opened ({error.strerror}); {fix_of(error, fix)}")
 
 
 @contextlib.contextmanager
@@ -146,8 +147,10 @@ def _signed(path: Path, lock: int, run: str) -> Iterator[None]:
     """A locked file with its holder's name in it, removed at the end."""
     try:
         about = {"pid": os.getpid(), "run": run, "user": os.environ.get("USER", ""), "since": time.time()}
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, json.dumps(about).encode(), 0)
+        # The lock is held already. On a full disk whoever waits is told of another runner without its name.
+        with contextlib.suppress(OSError):
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, json.dumps(about).encode(), 0)
         yield
     finally:
         # Remove it before the lock ends: whoever has opened it meanwhile then sees that the file is another one. In a folder for all users

@@ -29,7 +29,7 @@ from runner.results.parcel import ENDING, MOST_REASON, Parcel, ParcelError, deco
 from runner.results.store import RunStore, write_bytes
 from runner.run import progress, summary
 from runner.run.dispatch import Job, places
-from runner.run.execution import clear_up, interruptible, limits_of, planned_code
+from runner.run.execution import clear_up, held, interruptible, limits_of, planned_code
 from runner.run.progress import say
 from runner.run.schedule import Observer, Outcome
 from runner.text import plural
@@ -74,7 +74,7 @@ def execute(
         if prospect.fleet.nodes.shares_machine:
             # The agents of one machine cannot each hold its CPUs.
             leased = prospect.leased(jobs)
-            stack.enter_context(lease.hold(leased, run.run_id, say, prospect.options.wait))
+            stack.enter_context(held(leased, run, prospect.options.wait, resumed))
         ends_at = _measures_until(prospect.fleet.nodes.ends_at, time.monotonic())
         observer = stack.enter_context(progress.observer(prospect, jobs, ends_at))
         driver = Driver(prospect, run, jobs, observer, ends_at)
@@ -520,6 +520,7 @@ class Driver:
         )
         if (parcel.uuids, parcel.boards) != (host.uuids, host.boards):
             raise FrameError("the repeat ran on devices that were not assigned to it")
+        self._run.refuse_gone()
         admitted = store_parcel(self._run, parcel, cell, host, partial(self._observer.printed, job))
         return Outcome(job, admitted.status, admitted.reason, parcel.wall_seconds or 0.0)
 

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from runner import trees
 from runner.engines.ownership import is_dead, owner_of
-from runner.errors import UserError
+from runner.errors import UserError, fix_of
 from runner.nodes.wire.messages import AttemptId, RunId
 from runner.paths import cache_folder
 from runner.results.parcel import ENDING, MOST_BYTES, ParcelError, decode
@@ -54,9 +54,9 @@ class Spool:
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
         except OSError as error:
+            fix = fix_of(error, "make it yours, or name another cache with XDG_CACHE_HOME")
             raise UserError(
-                f"{self.folder} cannot be written to ({error.strerror}), and this node keeps its results there; "
-                "make it yours, or name another cache with XDG_CACHE_HOME"
+                f"{self.folder} cannot be written to ({error.strerror}), and this node keeps its results there; {fix}"
             ) from None
 
     def keep(self, attempt: str, parcel: bytes) -> None:

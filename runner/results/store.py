@@ -55,6 +55,8 @@ class RunStore:
         self._pieces: dict[str, list[pa.Table]] = {table: [] for table in TABLES}
         self._latest: dict[str, list[pa.Table]] = {table: [] for table in TABLES}
         self._lock = threading.Lock()
+        # True once this process has seen or written its run.json.
+        self._is_run = False
 
     @functools.cached_property
     def run_id(self) -> str:
@@ -66,6 +68,7 @@ class RunStore:
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         replace_bytes(self.folder / "run.json", json.dumps(manifest, indent=2, sort_keys=True).encode())
+        self._is_run = True
 
     def manifest(self) -> dict[str, Any]:
         path, content = self.folder / "run.json", b""
@@ -95,7 +98,15 @@ class RunStore:
 
         if wrong := validate.of_manifest(manifest):
             raise StoreError(f"{path}: {wrong}; restore it, or leave this run out")
+        self._is_run = True
         return manifest
+
+    def refuse_gone(self) -> None:
+        """Raises StoreError where somebody moved or removed the run: what were stored now would belong to none."""
+        if self._is_run and not (self.folder / "run.json").is_file():
+            raise StoreError(
+                f"{self.folder} has no run.json any more: it was moved or removed in mid-run; put it back, then say --resume {self.run_id}"
+            )
 
     def add(self, parcel: bytes, cell_id: str, repeat: int, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Store the parcel of one ended repeat. The rows that were made of it are kept until the tables are written."""

@@ -127,6 +127,7 @@ class AttemptContext:
         from runner.admission.admit import store_parcel
         from runner.admission.judges import HostFacts
 
+        self.run.refuse_gone()
         cell = job.cell
         host = HostFacts(
             image=image,

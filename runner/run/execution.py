@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from runner import trees
 from runner.admission.renew import renew
 from runner.catalog import frameworks
 from runner.engines.base import ReadyImage
@@ -68,6 +69,19 @@ def open_gpus(engine: str, gpus: Sequence[Gpu], run_id: str) -> None:
             raise CannotBeginError(f"{opens}; restart the machine, then say --resume {run_id}")
 
 
+@contextlib.contextmanager
+def held(devices: Sequence[str], run: RunStore, wait: bool, resumed: bool, ends_at: float = math.inf) -> Iterator[None]:
+    """Hold the devices of a run. A new run that does not get them leaves no folder. Raises LeaseError."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lease.hold(devices, run.run_id, say, wait, ends_at))
+        except lease.LeaseError:
+            if not resumed:
+                trees.remove(run.folder)
+            raise
+        yield
+
+
 def execute(
     prospect: Prospect,
     run: RunStore,
@@ -93,7 +107,7 @@ def execute(
             clear_up(run)
         jobs = prospect.jobs_left(run)
         boards = prospect.boards(jobs)
-        stack.enter_context(lease.hold(prospect.leased(jobs), run.run_id, say, prospect.options.wait, ends_at))
+        stack.enter_context(held(prospect.leased(jobs), run, prospect.options.wait, resumed, ends_at))
         open_gpus(prospect.engine.name, prospect.machine.gpus if boards else (), run.run_id)
         stack.enter_context(_clocks(prospect, run, boards))
         monitor = stack.enter_context(telemetry.Monitor())

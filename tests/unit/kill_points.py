@@ -2,8 +2,9 @@
 
 Each run is a fork that counts what it does to files below its results, and kills itself (SIGKILL) before the operation of that number. Then
 --resume goes on with it. Without numbers, all of the operations are tried: how many there are is counted in a run that nobody kills.
-HOW is `kill`, or the name of an error: then the operation of that number fails with it, and the run goes on as it can. Operations in the
-cache are counted then, too. It prints JSON: the operations, the points that were tried, and a sentence for each that lost something.
+HOW is `kill`, or the name of an error: then the operation of that number fails with it, and the run goes on as it can. With a `+`
+behind it all further operations fail, too, until --resume. Operations in the cache are counted then, too. It prints JSON: the operations,
+the points that were tried, and a sentence for each that lost something.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ CHANGES = (
     "fsync",
 )
 KILL = "kill"
+# Behind an error: from then on.
+LASTING = "+"
 WORDS = (
     "--gpus",
     "none",
@@ -76,13 +79,18 @@ def count_changes(out: Path, at: int | None, how: str, note: Callable[[int], Non
                 note(done)
                 if done == at and how == KILL:
                     os.kill(os.getpid(), signal.SIGKILL)
-                if done == at:
-                    number = getattr(errno, how)
+                if done == at or (how.endswith(LASTING) and at is not None and done > at):
+                    number = number_of(how)
                     raise OSError(number, os.strerror(number), *([os.fsdecode(path)] if path else []))
 
     sys.addaudithook(look)
     # Nothing here need outlive a power failure.
     os.fsync = lambda descriptor: sys.audit("fsync", descriptor)
+
+
+def number_of(how: str) -> int:
+    """The error of that name."""
+    return int(getattr(errno, how.removesuffix(LASTING)))
 
 
 def matrix(out: Path, *words: str, at: int | None = None, how: str = "kill") -> tuple[int, int]:
@@ -125,7 +133,7 @@ def try_point(folder: Path, number: int, how: str) -> str:
     if not runs:
         return "cells were measured in no run" if stored else ""
     (manifest,) = runs
-    if status and os.waitstatus_to_exitcode(status) >= 0 and said.count(os.strerror(getattr(errno, how))) != 1:
+    if status and os.waitstatus_to_exitcode(status) >= 0 and said.count(os.strerror(number_of(how))) != 1:
         return f"it does not say once what failed: {said}"
     status, _ = matrix(out, "--resume", manifest.parent.name)
     if status:

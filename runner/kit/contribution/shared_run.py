@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from runner.admission.renew import renew
-from runner.errors import UserError, first_problem
+from runner.errors import UserError, first_problem, fix_of
 from runner.kit import pack
 from runner.kit.contribution.anonymous import Pseudonyms, anonymous_cell, anonymous_gpu, anonymous_parcel
 from runner.kit.contribution.run_facts import RunFacts, SharedCell, SharedStep
@@ -198,6 +198,5 @@ def own_salt() -> bytes:
     try:
         return derived.key_of(path)
     except OSError as error:
-        raise ShareError(
-            f"{path} cannot be used ({error.strerror}); remove it, and your machines get new pseudonyms, or set XDG_DATA_HOME"
-        ) from None
+        fix = fix_of(error, "remove it, and your machines get new pseudonyms, or set XDG_DATA_HOME")
+        raise ShareError(f"{path} cannot be used ({error.strerror}); {fix}") from None

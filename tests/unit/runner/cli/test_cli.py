@@ -379,13 +379,19 @@ def test_the_minutes_of_a_resumed_run_end_its_waiting_and_no_wait_belongs_to_the
 ) -> None:
     with lease.hold([lease.CPUS], "20260101-000000-aaaa", print):
         assert run("--no-wait", "--workloads", "gru-imdb").returncode == 4
+    assert not list(tmp_path.glob("results/*/run.json")), "a refused start leaves no run"
+    assert run("--workloads", "gru-imdb").returncode == 0
+    for parcel in tmp_path.glob("results/*/repeats/*.parcel"):
+        parcel.unlink()
+    before = started.read_text()
+    with lease.hold([lease.CPUS], "20260101-000000-aaaa", print):
         resume = ("--workloads", "gru-imdb", "--resume", folder_of(tmp_path).name)
         waited, refused = run(*resume, "--minutes", "0.02"), run(*resume, "--no-wait")
     assert (waited.returncode, refused.returncode) == (4, 4), waited.stderr + refused.stderr
     assert f"for the runner with process id {os.getpid()} and measured nothing; the CPUs" in waited.stderr
     assert "; wait for it, or stop it" in refused.stderr
     assert "leave --" not in refused.stderr
-    assert started.read_text() == ""
+    assert started.read_text() == before
 
 
 def test_a_run_goes_on_when_nobody_reads_what_it_prints(start: Start, tmp_path: Path) -> None:

@@ -28,6 +28,13 @@ ERRORS = {
     "EMFILE": ("400",),
     "ENOMEM": ("650",),
     "EROFS": ("800",),
+    # What a file system of many machines ends with, and what a ticket that is over does.
+    "EDQUOT": ("400",),
+    "ESHUTDOWN": ("600",),
+    "EACCES": ("250",),
+    # From then on, until --resume.
+    "EIO+": ("250", "700"),
+    "EROFS+": ("120", "900"),
 }
 
 
