@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from reports.answers import export, standing
+from reports.answers import export, standing_words
 from reports.answers.findings import Finding, findings
 from reports.answers.to_loss import LossTimes
 from reports.data.costs import BETWEEN, BETWEEN_99, FIRST_TOKEN, FLOOR, FLOOR_MEASURED
@@ -233,6 +233,6 @@ def _cell(cell: MeasuredCell, entry: Ranked | None = None, looks: str = "") -> S
         "ratio_low": ratio.low if ratio else None,
         "ratio_high": ratio.high if ratio else None,
         "verdict": entry.verdict if entry else None,
-        "note": standing.notes(entry) if entry else looks,
+        "note": standing_words.notes(entry) if entry else looks,
         "reason": cell.unranked,
     }

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from bench import rules
-from reports.answers import standing as standings
+from reports.answers import standing_words
 from reports.answers.contrast import Contrast, Side, differences
 from reports.answers.left import lacks, left
 from reports.answers.losses import disagreements
@@ -183,10 +183,10 @@ def _finding(
     speed = f"{duration(step.value if step else None)} a step"
     if len(group.ranked) == 1:
         name = of.first.cell.label
-        alone = standings.detail(of) or "No other comparable cell has a measurement that may be ranked."
+        alone = standing_words.detail(of) or "No other comparable cell has a measurement that may be ranked."
         return Finding(workload, group, f"{name}: {speed}", alone, caveats, of)
-    about = f"{speed} for {of.first.cell.label}. {standings.detail(of)}".strip()
-    return Finding(workload, group, standings.headline(of), about, caveats, of)
+    about = f"{speed} for {of.first.cell.label}. {standing_words.detail(of)}".strip()
+    return Finding(workload, group, standing_words.headline(of), about, caveats, of)
 
 
 def without_answer(of: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.answers import conditions, findings, run_history, standing
+from reports.answers import conditions, findings, run_history, standing_words
 from reports.answers import left as of_runs
 from reports.answers.findings import Finding
 from reports.answers.left import Left, lacks
-from reports.answers.standing import Standing
+from reports.answers.standing import Standing, few_words
 from reports.answers.to_loss import CLOCK, COLUMNS, LossAnswer
 from reports.data.costs import Cost
 from reports.data.model import MeasuredCell, Ranked, Tables
@@ -142,7 +142,7 @@ def _ranked(entry: Ranked) -> tuple[str, ...]:
     ends = "" if step is None or step.low is None or step.high is None else f"{_ms(step.low)}–{_ms(step.high)}"
     ends = "too few to tell" if step is not None and says_nothing(step) else ends
     rate = cell.items_per_second.value if cell.items_per_second else None
-    notes = "; ".join(filter(None, [standing.notes(entry), *_beside(cell)]))
+    notes = "; ".join(filter(None, [standing_words.notes(entry), *_beside(cell)]))
     return cell.label, _ms(step.value if step else None), ends, number(rate), number(entry.ratio.value), notes
 
 
@@ -173,7 +173,7 @@ def _conditions(found: Sequence[Finding]) -> Iterator[str]:
 
 def _why_not(cell: MeasuredCell) -> str:
     """Why a cell is not ranked, in few words. The report has all of them."""
-    return standing.few_words(cell.unranked)
+    return few_words(cell.unranked)
 
 
 def _under(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
@@ -201,7 +201,7 @@ def _confidence(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
     of, ranked = finding.standing, [entry.cell for entry in finding.group.ranked]
     if of is None:
         return
-    yield visible(standing.detail(of), 1000)
+    yield visible(standing_words.detail(of), 1000)
     if of.starved:
         yield "open: with all of their CPUs the cells may have another order"
         return
@@ -212,7 +212,7 @@ def _confidence(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
         yield f"confirmed {where}{among}: {repeats}; {_chance(finding, of)}"
     if of.open:
         who, repeats = (
-            standing.some(entry.cell for entry in of.level),
+            standing_words.some(entry.cell for entry in of.level),
             findings.repeats_of(entry.cell for entry in of.level),
         )
         yield f"open: which of {who} is faster, after {repeats}. {_to_tell(finding, of)}"

@@ -20,17 +20,9 @@ from reports.answers.across import Across
 from reports.answers.contrast import Contrast
 from reports.answers.findings import Finding, in_runs, repeats_of
 from reports.answers.health import NOT_JUDGED, Health
-from reports.answers.standing import (
-    MOST_WORDS,
-    Standing,
-    alternatives,
-    by_how_much,
-    in_short,
-    in_words,
-    is_won_among,
-    nearest_in_short,
-    turns,
-)
+from reports.answers.leads import MOST_WORDS, by_how_much, in_words, turns
+from reports.answers.standing import Standing, is_won_among
+from reports.answers.standing_words import alternatives, in_short, nearest_in_short
 from reports.data.model import Group, MeasuredCell, Ranked
 from reports.wording import device_name, duration, ended, framework_name, listing, number, percent, plural
 from runner.results.cells import MISSING

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Literal
 
-from reports.answers import standing as standings
+from reports.answers import standing_words
 from reports.answers.export import Column
-from reports.answers.standing import Standing
+from reports.answers.standing import Standing, standing
 from reports.data.groups import left_open
 from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload, Ranked, Repeat
 from reports.wording import duration, framework_name, listing, number, plural
@@ -66,7 +66,7 @@ class LossTimes:
         """How the cell is beside the first, or why it is not compared, and what a reader must know of its seeds."""
         ends = [_OTHERWISE[time.end] for time in self.seeds if not time.reached]
         last = sum(time.reached and time.last for time in self.seeds)
-        parts = [standings.note(self.entry) if self.entry else self.why]
+        parts = [standing_words.note(self.entry) if self.entry else self.why]
         parts += [f"{ends.count(words)} {words}" for words in dict.fromkeys(ends)]
         parts += [f"{last} at the last evaluation only"] if last else []
         few = self.tried < FEWEST_SEEDS and self.median.value is not None
@@ -126,7 +126,7 @@ def _answer(workload: MeasuredWorkload, group: Group, level: float) -> LossAnswe
     rows = [replace(row, entry=entries.get(row.cell.anchor)) for row in rows]
     place = {anchor: at for at, anchor in enumerate(entries)}
     rows.sort(key=lambda row: (place.get(row.cell.anchor, len(place)), row.median.value or math.inf))
-    of = standings.standing(replace(group, ranked=tuple(entries.values()), others=(), field=field)) if able else None
+    of = standing(replace(group, ranked=tuple(entries.values()), others=(), field=field)) if able else None
     return LossAnswer(level, workload.metric, _headline(rows, of), _detail(rows, of), tuple(rows), of)
 
 
@@ -241,7 +241,7 @@ def _headline(rows: Sequence[LossTimes], of: Standing | None) -> str:
         return f"{only}got there{time}: {counts}" if never else f"{only}can be timed"
     others = f", of the {len(able)} that can be timed" if len(rows) > len(able) + len(never) else ""
     partly = any(row.reached < row.tried for row in able) or never
-    return standings.headline(of) + (f" in the seeds that got there: {counts}" if partly else "") + others
+    return standing_words.headline(of) + (f" in the seeds that got there: {counts}" if partly else "") + others
 
 
 def _timed(rows: Sequence[LossTimes]) -> list[LossTimes]:
@@ -283,7 +283,7 @@ def _detail(rows: Sequence[LossTimes], of: Standing | None) -> str:
     since = [row.resolution for row in rows if row.resolution is not None]
     ends = " to ".join(dict.fromkeys(duration(end) for end in (min(since), max(since)))) if since else ""
     looked = f"Evaluations lie {ends} of training apart: a time is too long by less than that." if since else ""
-    ratios = standings.detail(of) if of and len(rows) > 1 else ""
+    ratios = standing_words.detail(of) if of and len(rows) > 1 else ""
     return " ".join(filter(None, [f"Reached by {listing(counts)}.", ratios, looked]))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from reports.answers import export, standing
+from reports.answers import export, standing_words
 from reports.answers.export import Column, escaped
 from reports.answers.findings import Finding, without_answer
 from reports.answers.left import named
@@ -88,7 +88,7 @@ def _table(group: Group, items: str) -> export.Table:
         Column("cell", lambda row: _numbered(group, row.cell)),
         Column("step time", lambda row: export.step(row.cell.step)),
         Column("to the fastest", lambda row: _ratio(row.ratio)),
-        Column("standing", standing.notes),
+        Column("standing", standing_words.notes),
         Column(
             f"{items}/s", lambda row: number(row.cell.items_per_second.value if row.cell.items_per_second else None)
         ),

@@ -35,7 +35,7 @@ class Entry:
     measures: str = ""  # for the page's script: reports.page.results
     interval: str = ""  # the ends of the step time's interval in milliseconds, for the page's script
     best: bool = False
-    standing: str = ""  # beside the fastest of the column, in the words of reports.answers.standing
+    standing: str = ""  # beside the fastest of the column, in the words of reports.answers.standing_words
     mark: str = ""  # the same as a sign: = same, ≈ open
     unsteady: bool = False
     noted: bool = False  # there is something that a reader must know beside the figure

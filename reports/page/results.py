@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reports import wording
-from reports.answers import standing
+from reports.answers import standing_words
 from reports.answers.findings import Finding, measured_once, repeats_of, without_run
 from reports.data import groups
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
@@ -234,7 +234,7 @@ def _ranked(ranked: Ranked, group: Group, workload: MeasuredWorkload, reach: flo
         measures=_measures(cell, ratio, once=once),
         interval=_interval(cell.step),
         best=best and compared,
-        standing=standing.note(ranked),
+        standing=standing_words.note(ranked),
         mark=mark,
         unsteady=bool(cell.shifts),
         noted=bool(cell.caveats),
@@ -254,7 +254,7 @@ def _title(ranked: Ranked, workload: MeasuredWorkload) -> str:
     parts += [f"{wording.number(rate.value)} {workload.items}/s"] if rate else []
     if ratio.method != "itself":
         parts.append(f"{wording.number(ratio.value)} × the fastest ({wording.between_ratios(ratio)})")
-        parts.append(standing.note(ranked))
+        parts.append(standing_words.note(ranked))
     parts.append(wording.plural(len(cell.measured), "repeat"))
     parts += ["unsteady: its level changed midway"] if cell.shifts else []
     parts += [] if cell.cpu_share is None else [f"it got {wording.percent(cell.cpu_share)} of its CPUs"]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from reports.answers import findings, plain, scaling, standing
+from reports.answers import findings, plain, scaling, standing_words
 from reports.answers.overview import overview
 from reports.data import tables
 from reports.data.model import Tables
@@ -97,7 +97,7 @@ def test_one_repeat_among_several_is_named_and_not_said_of_all(tmp_path: Path) -
     assert "Measured once (PyTorch 2.13.0): a second run may differ" in said
     assert "Measured once:" not in said
     (cnn, _) = findings.findings(tables.load([folder]))
-    notes = {entry.cell.framework: standing.note(entry) for entry in cnn.group.behind}
+    notes = {entry.cell.framework: standing_words.note(entry) for entry in cnn.group.behind}
     assert notes == {"torch": "one run: looks faster", "tensorflow": "open"}, (
         "the cells with two repeats are not of one run"
     )

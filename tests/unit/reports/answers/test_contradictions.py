@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reports.answers import comparison, findings, plain, short, standing
+from reports.answers import comparison, findings, plain, short, standing_words
 from reports.answers.contrast import Contrast
 from reports.answers.findings import Finding
 from reports.answers.health import NOT_JUDGED
@@ -133,7 +133,7 @@ def check_order(finding: Finding) -> None:
 
 def check_pair(tables: Tables, finding: Finding, entry: Ranked, seen: Counter[str]) -> None:
     """The page, its spreadsheet, the terminal, Markdown and `compare` say the same of a cell beside the first."""
-    first, word = finding.group.first.cell, standing.note(entry)
+    first, word = finding.group.first.cell, standing_words.note(entry)
     seen["one run" if entry.once else str(entry.verdict)] += 1
     label = entry.cell.label
     shown = entries(tables)[entry.cell.anchor]

@@ -8,8 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from reports.answers.leads import Turn, by_how_much, in_words, turns
 from reports.answers.left import alone
-from reports.answers.standing import Standing, Turn, by_how_much, detail, in_words, standing, turns
+from reports.answers.standing import Standing, standing
+from reports.answers.standing_words import detail
 from reports.data.groups import workloads
 from reports.data.model import Group, MeasuredCell, Ranked
 from reports.wording import number
