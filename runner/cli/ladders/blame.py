@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from reports.data.model import MeasuredCell
 from reports.wording import between, framework_name, number, percent
 from runner.blame.ladder import Ladder, make, named_image
 from runner.catalog.names import unknown_name
@@ -46,6 +49,9 @@ def blame(
     again: Annotated[
         str | None, typer.Option(metavar="RUN", help="A second run of the two images of the step that stands out.")
     ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Measure no step a second time: one that stands out stays open.")
+    ] = False,
     margin: Margin = 5.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Make the images between the two and show the plan; measure nothing.")
@@ -54,19 +60,15 @@ def blame(
 ) -> None:
     """Each image between the two changes one package of the one before, or packages that only resolve together.
 
-    All of them are measured in one run, interleaved. A step is named once a second run of its two images shows it too.
+    All of them are measured in one run, interleaved. The two images of a step that stands out are then measured in a second run: the
+    step is named if that shows it too.
 
     Exit code 0: a step is named, or both take the same time; 1: something failed or was not run; 3: no step can be named;
     4: nothing could be measured.
     """
-    if not options.workloads:
-        raise UserError("--workloads: name what became slower or faster, e.g. --workloads mlp-mnist")
-    if why := unknown_name("--workloads", options.workloads, sorted(load_workloads())):
-        raise UserError(why)
     ends = named_image(first), named_image(second)
     common = tuple(name for name in ends[0].frameworks if name in ends[1].frameworks)
-    if common and (other := [name for name in options.frameworks if name not in common]):
-        raise UserError(f"--frameworks: both images serve {', '.join(common)}, and not {other[0]}")
+    _refuse_mistakes(options, common)
     as_json = output_format == "json"
     ladder = make(*ends, note)
     for number_, step in enumerate(ladder.steps, start=1):
@@ -87,21 +89,74 @@ def blame(
                 return print_plan(prospect, as_json, left=prospect.jobs_left(run))
     except KeyboardInterrupt:
         raise NothingBegunError("interrupted before a cell was started") from None
-    quiet = (lambda _: None) if as_json else None
-    code = measure(prospect, run, resume is not None, show=quiet) if prospect.jobs_left(run) else code_of(run)
+    show = (lambda _: None) if as_json else None
+    measures = bool(prospect.jobs_left(run))
+    code = measure(prospect, run, resume is not None, show=show) if measures else code_of(run)
+    seconds = [RunStore(chosen_runs([again], run.folder.parent)[0])] if again else []
     if prospect.jobs_left(run):
         note(f"the same command with --resume {run.folder.name} measures what is left and judges it")
-    raise typer.Exit(code or _answer(run, ladder, margin / 100, as_json, again))
+    elif measures and not once and not again:
+        seconds, code_again = _measured_again(asked, run, ladder, margin / 100, show)
+        code = code or code_again
+    if code == ExitCode.INTERRUPTED:
+        raise typer.Exit(code)
+    # An image that failed is passed over.
+    answer = _answer(run, ladder, margin / 100, as_json, seconds)
+    raise typer.Exit(code or answer)
 
 
-def _answer(run: RunStore, ladder: Ladder, margin: float, as_json: bool, again: str | None) -> int:
-    """Print the judgements on a run; the exit code that they alone would have. again: the name of a second run."""
-    second = RunStore(chosen_runs([again], run.folder.parent)[0]) if again else None
+def _refuse_mistakes(options: Options, common: Sequence[str]) -> None:
+    """Raises UserError for workloads and frameworks that no ladder can have. common: the frameworks that both images serve."""
+    if not options.workloads:
+        raise UserError("--workloads: name what became slower or faster, e.g. --workloads mlp-mnist")
+    if why := unknown_name("--workloads", options.workloads, sorted(load_workloads())):
+        raise UserError(why)
+    if common and (other := [name for name in options.frameworks if name not in common]):
+        raise UserError(f"--frameworks: both images serve {', '.join(common)}, and not {other[0]}")
+
+
+def _measured_again(
+    asked: Options, run: RunStore, ladder: Ladder, margin: float, show: Callable[[Path], None] | None
+) -> tuple[list[RunStore], int]:
+    """A run of the two images of each step that stands out, with its exit code: of what stands out there, and nothing else."""
     renewed([run.folder])
-    answers = [(one, _sentence(one, ladder, margin)) for one in judged(run, ladder, margin, second)]
+    steps: dict[tuple[int, int], list[MeasuredCell]] = {}
+    for one in judged(run, ladder, margin):
+        if one.alone is not None:
+            steps.setdefault(one.alone, []).append(one.cell)
+    seconds: list[RunStore] = []
+    for (first, last), cells in steps.items():
+        changes = "; ".join(ladder.steps[first:last])
+        note(folded(f"{changes} stands out: a second run of its two images (--once leaves it out)", to_stderr=True))
+        of = {
+            "images": (ladder.images[first].name, ladder.images[last].name),
+            "workloads": tuple(dict.fromkeys(cell.key.workload for cell in cells)),
+            "frameworks": tuple(dict.fromkeys(cell.framework for cell in cells)),
+            "precisions": tuple(dict.fromkeys(cell.key.precision for cell in cells)),
+            "modes": tuple(dict.fromkeys(cell.mode for cell in cells)),
+            # Another order of the repeats.
+            "seed": asked.seed + 1,
+        }
+        try:
+            prospect, second = begin.start(asked.model_copy(update=of), sys.argv)
+        except KeyboardInterrupt:
+            return seconds, ExitCode.INTERRUPTED
+        seconds.append(second)
+        if code := measure(prospect, second, False, show=show):
+            note(
+                f"the same command with --resume {run.folder.name} --again {second.folder.name} judges what was measured"
+            )
+            return seconds, code
+    return seconds, 0
+
+
+def _answer(run: RunStore, ladder: Ladder, margin: float, as_json: bool, again: Sequence[RunStore]) -> int:
+    """Print the judgements on a run; the exit code that they alone would have. again: the further runs of steps that stood out."""
+    renewed([run.folder, *(second.folder for second in again)])
+    answers = [(one, _sentence(one, ladder, margin)) for one in judged(run, ladder, margin, again)]
     named = answers and all(one.found and one.found.answer != "open" for one, _ in answers)
     if as_json:
-        print_document(document(run, ladder, margin, answers))
+        print_document(document(run, ladder, margin, answers, again))
     for one, sentence in () if as_json else answers:
         _print(one, ladder, sentence)
     return ExitCode.OK if named else ExitCode.OPEN

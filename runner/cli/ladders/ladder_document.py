@@ -28,6 +28,7 @@ class JudgedLadder:
     spans: Sequence[tuple[int, int]]  # the places in the ladder that each step goes from and to
     found: LadderJudgement | None  # None without both ends
     why_open: str  # why no step is named although one stands out; empty where that is not so
+    alone: tuple[int, int] | None = None  # the step that stands out and was measured in one run only
 
 
 class LadderStepRecord(TypedDict):
@@ -60,37 +61,37 @@ class JudgedLadderRecord(TypedDict):
 
 
 class BlameDocument(TypedDict):
-    """A ladder of images, and the judgement on each framework and workload of its run."""
+    """A ladder of images, and the judgement on each framework and workload of its run. `again`: the runs that measured steps once more."""
 
     run_id: str
+    again: list[str]
     margin: float
     ladder: list[str]
     judged: list[JudgedLadderRecord]
 
 
-def judged(run: RunStore, ladder: Ladder, margin: float, again: RunStore | None = None) -> Iterator[JudgedLadder]:
+def judged(run: RunStore, ladder: Ladder, margin: float, again: Sequence[RunStore] = ()) -> Iterator[JudgedLadder]:
     """The judgement on each framework and workload of a run. margin: the share of a step time that is no change.
 
-    again: a second run of the two images of the step that stands out. One session may move the level of one image by itself, which no
+    again: further runs of the two images of a step that stands out. One session may move the level of one image by itself, which no
     repeat of that session shows, so no package is named after one run.
     """
-    groups = (
-        [group for workload in load([again.folder], ANSWER).workloads for group in workload.groups] if again else None
-    )
+    groups = [group for second in again for one in load([second.folder], ANSWER).workloads for group in one.groups]
     for one in _of_run(run, ladder, margin):
         yield _seen_twice(one, ladder, margin, groups)
 
 
-def _seen_twice(one: JudgedLadder, ladder: Ladder, margin: float, again: Sequence[Group] | None) -> JudgedLadder:
-    """The judgement, whose step is named only where the second run shows it too."""
+def _seen_twice(one: JudgedLadder, ladder: Ladder, margin: float, again: Sequence[Group]) -> JudgedLadder:
+    """The judgement, whose step is named only where another run shows it too."""
     if one.found is None or one.found.culprit is None:
         return one
     first, last = one.spans[one.found.culprit]
     names, changes = (ladder.images[first].name, ladder.images[last].name), "; ".join(ladder.steps[first:last])
-    verdicts = [_verdict_again(group, one.cell, names, margin) for group in again or ()]
+    verdicts = list(filter(None, (_verdict_again(group, one.cell, names, margin) for group in again)))
     if one.found.change.verdict in verdicts:
         return one
-    if again is None:
+    alone = None if verdicts else (first, last)
+    if alone:
         key = one.cell.key
         why = (
             f"{changes} stands out in this run, and one session may move one image by itself. Measure its two images once more: `runner "
@@ -99,7 +100,7 @@ def _seen_twice(one: JudgedLadder, ladder: Ladder, margin: float, again: Sequenc
         )
     else:
         why = f"{changes} stands out in the first run, and the second one does not show it"
-    return replace(one, found=replace(one.found, answer="open", culprit=None), why_open=why)
+    return replace(one, found=replace(one.found, answer="open", culprit=None), why_open=why, alone=alone)
 
 
 def _verdict_again(group: Group, cell: MeasuredCell, images: tuple[str, str], margin: float) -> str:
@@ -147,11 +148,16 @@ def _of_cells(group: Group, cells: Mapping[str, MeasuredCell], ladder: Ladder, m
 
 
 def document(
-    run: RunStore, ladder: Ladder, margin: float, answers: Sequence[tuple[JudgedLadder, str]]
+    run: RunStore,
+    ladder: Ladder,
+    margin: float,
+    answers: Sequence[tuple[JudgedLadder, str]],
+    again: Sequence[RunStore] = (),
 ) -> BlameDocument:
-    """The object for scripts. answers: each judgement with its sentence."""
+    """The object for scripts. answers: each judgement with its sentence. again: the further runs that they rest on."""
     return {
         "run_id": run.run_id,
+        "again": [second.run_id for second in again],
         "margin": margin,
         "ladder": [image.name for image in ladder.images],
         "judged": [_record(one, ladder, sentence) for one, sentence in answers],

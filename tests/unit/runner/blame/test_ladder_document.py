@@ -13,6 +13,7 @@ from runner.blame.ladder import Ladder
 from runner.cli.ladders import blame
 from runner.cli.ladders.ladder_document import BlameDocument, document, judged
 from runner.results.store import RunStore
+from runner.run.options import Options
 from tests.fixtures import synthetic
 from tests.fixtures.json_documents import valid
 
@@ -20,6 +21,13 @@ IMAGES = ("jax-1-cpu", "jax-2-cpu", "jax-3-cpu")
 LADDER = Ladder(
     Path("ladder"), cast(Any, tuple(SimpleNamespace(name=name) for name in IMAGES)), ("numpy 1 → 2", "jax 1 → 2")
 )
+
+
+def stored(folder: Path, monkeypatch: pytest.MonkeyPatch, levels: dict[str, float]) -> RunStore:
+    """A run of one cell an image with these seconds a step."""
+    monkeypatch.setattr(synthetic, "IMAGES", dict.fromkeys(levels, ("jax", "0.10.2")))
+    monkeypatch.setattr(synthetic, "LEVELS", {(image, "gru-imdb"): seconds for image, seconds in levels.items()})
+    return RunStore(synthetic.make_run(folder, repeats=5, manifest={"skips": []}))
 
 
 def said(
@@ -31,17 +39,13 @@ def said(
 ) -> tuple[BlameDocument, str]:
     """The object and the text of a run of one cell an image with these seconds a step, and of a second run."""
 
-    def run_of(folder: Path, levels: dict[str, float]) -> RunStore:
-        monkeypatch.setattr(synthetic, "IMAGES", dict.fromkeys(levels, ("jax", "0.10.2")))
-        monkeypatch.setattr(synthetic, "LEVELS", {(image, "gru-imdb"): seconds for image, seconds in levels.items()})
-        return RunStore(synthetic.make_run(folder, repeats=5, manifest={"skips": []}))
-
-    run, second = run_of(folder, levels), run_of(folder.with_name("again"), again) if again else None
-    answers = [(one, blame._sentence(one, LADDER, 0.05)) for one in judged(run, LADDER, 0.05, second)]
+    run = stored(folder, monkeypatch, levels)
+    seconds = [stored(folder.with_name("again"), monkeypatch, again)] if again else []
+    answers = [(one, blame._sentence(one, LADDER, 0.05)) for one in judged(run, LADDER, 0.05, seconds)]
     for one, sentence in answers:
         blame._print(one, LADDER, sentence)
     text = capsys.readouterr().out
-    printed = json.dumps({"schema": 1, **document(run, LADDER, 0.05, answers)})
+    printed = json.dumps({"schema": 1, **document(run, LADDER, 0.05, answers, seconds)})
     return cast(BlameDocument, valid("blame", printed)), text
 
 
@@ -111,3 +115,41 @@ def test_an_image_that_was_not_measured_is_named_and_two_steps_become_one_or_non
     else:
         assert (one["answer"], one["steps"], one["change"]) == ("open", [], None)
         assert "no step can be named without both ends" in text
+
+
+@pytest.mark.parametrize(
+    ("level", "answer", "code"), [(0.15, "named", 0), (0.1, "open", 3)], ids=["it shows the step too", "it does not"]
+)
+def test_the_command_measures_a_step_that_stands_out_a_second_time_by_itself(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    level: float,
+    answer: str,
+    code: int,
+) -> None:
+    run = stored(tmp_path / "run", monkeypatch, dict(zip(IMAGES, (0.1, 0.1, 0.15), strict=True)))
+    asked: list[Options] = []
+
+    def start(options: Options, argv: object) -> tuple[object, RunStore]:
+        asked.append(options)
+        return None, stored(tmp_path / "again", monkeypatch, dict(zip(options.images, (0.1, level), strict=True)))
+
+    monkeypatch.setattr(blame.begin, "start", start)
+    monkeypatch.setattr(blame, "measure", lambda *_, **__: 0)
+    monkeypatch.setattr(blame, "renewed", lambda _: None)
+    options = Options(workloads=("gru-imdb", "cnn-cifar10"), images=IMAGES, repeats=7)
+    seconds, failed = blame._measured_again(options, run, LADDER, 0.05, None)
+    (second,) = asked
+    assert (failed, second.images, second.workloads, second.repeats) == (0, IMAGES[1:], ("gru-imdb",), 7)
+    assert second.seed != options.seed, "the repeats have another order"
+    assert blame._answer(run, LADDER, 0.05, True, seconds) == code
+    found = cast(BlameDocument, valid("blame", capsys.readouterr().out))
+    assert found["again"] == [seconds[0].run_id]
+    assert [one["answer"] for one in found["judged"]] == [answer]
+
+
+def test_nothing_is_measured_again_where_no_step_stands_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = stored(tmp_path / "run", monkeypatch, dict.fromkeys(IMAGES, 0.1))
+    monkeypatch.setattr(blame, "renewed", lambda _: None)
+    assert blame._measured_again(Options(workloads=("gru-imdb",)), run, LADDER, 0.05, None) == ([], 0)
