@@ -31,6 +31,7 @@ from reports.wording import between_ratios, percent, plural
 from runner.results import statistics
 from runner.results.rank.blocks import LOUD, moderated
 from runner.results.rank.ranking import MARGIN, OWN_DEVIATION, Verdict, within
+from runner.results.rank.stalled import more_stalled
 from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, Timings, of_kind
 from runner.results.student import student_quantile, variance_tail
 
@@ -184,9 +185,29 @@ def two_runs(
     own = judged(rows)
     shift = _common(own, ratios, sessions, margin)
     if shift is None:
-        return own, None
+        return tuple(_by_stalls(row, len(own)) for row in own), None
     apart = judged([_beside(row, ratio, shift) for row, ratio in zip(rows, ratios, strict=True)])
-    return tuple(_told(row, other, shift) for row, other in zip(own, apart, strict=True)), shift
+    told = (_told(row, other, shift) for row, other in zip(own, apart, strict=True))
+    return tuple(_by_stalls(row, len(own)) for row in told), shift
+
+
+def _by_stalls(row: Contrast, questions: int) -> Contrast:
+    """The row, slower where it is open and stalls that the first run has not make it slower than the margin by themselves.
+
+    It is the second question of `runner verify`: neither what sessions do nor how repeats differ moves the mean step beside the median of
+    the windows. All rows are asked (Bonferroni).
+    """
+    sides = [[repeat.steady for repeat in side.repeats] for side in (row.after, row.before)]
+    ratio = row.judged
+    if row.verdict != "open" or ratio is None or ratio.value <= 1 + row.margin or not all(sides):
+        return row
+    more = more_stalled([sides[0]], [sides[1]])
+    reach = student_quantile(1 - statistics.ALPHA / 2 / questions, more.freedom) * more.error
+    if more.value - reach <= math.log1p(row.margin):
+        return row
+    alone = f"stalls that the first run has not make it {percent(math.expm1(more.value))} slower by themselves"
+    of = row.cell.stalls
+    return replace(row, verdict="slower", reason=f"{of}; {alone}" if of else alone)
 
 
 def _told(own: Contrast, apart: Contrast, shift: CommonShift) -> Contrast:

@@ -44,12 +44,12 @@ import numpy as np
 
 from runner.errors import one_code
 from runner.results.rank.blocks import Scatter, moderated_scatter
+from runner.results.rank.stalled import more_stalled
 from runner.results.statistics import (
     REPEAT_DEVIATION,
     SESSION_DEVIATION,
     Array,
     log_levels,
-    log_typical,
     of_kind,
     timings,
 )
@@ -165,18 +165,11 @@ def _ratio(sides: Sides, logs: Sequence[Sequence[Array]], between: Scatter, sess
 
 def _stalled(sides: Sides) -> tuple[float, float] | None:
     """The logarithm of mean step over typical step beside the reference's, and the lower end of its 90 % interval."""
-    repeats = [[repeat for session in side for repeat in session] for side in sides]
     # The repeats of an index of machines are single numbers.
-    if all(float(np.ptp(repeat)) == 0.0 for repeat in repeats[1]):
+    if all(float(np.ptp(repeat)) == 0.0 for session in sides[1] for repeat in session):
         return None
-    logs = [np.concatenate([log_levels(session) - log_typical(session) for session in side]) for side in sides]
-    inside = [float(np.mean([timings(repeat).error ** 2 for repeat in side])) for side in repeats]
-    shown = [
-        max(float(np.var(of, ddof=1)) if len(of) > 1 else 0.0, floor) for of, floor in zip(logs, inside, strict=True)
-    ]
-    value = float(logs[0].mean() - logs[1].mean())
-    parts = [VariancePart(variance / len(of), max(2.0, len(of) - 1)) for variance, of in zip(shown, logs, strict=True)]
-    return value, value - reach_of(parts) if any(shown) else value
+    more = more_stalled(*sides)
+    return more.value, more.value - student_quantile(1 - ALPHA, more.freedom) * more.error
 
 
 def _middle(repeats: Array) -> float:

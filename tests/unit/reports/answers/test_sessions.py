@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -98,8 +99,9 @@ def test_one_cell_that_is_truly_slower_by_ten_percent_is_found_among_six(regime:
         assert share([shift is not None and shift.row.verdict == "faster" for _, shift in answers]) >= 0.95
         return
     print(f"told: {found:.1%} of {trials} tables")
-    # In 300 tables with sessions of 2 % and three repeats it was found in 88 %.
-    assert found >= (0.7 if "3 %" in regime else 0.8)
+    # With sessions of 2 % it is found in 92 and 87 % of 300 tables (3 and 5 repeats), and was in 90 and 88 % by medians.
+    two = 0.88 - 2.5 * math.sqrt(0.88 * 0.12 / trials)
+    assert found >= (0.7 if "3 %" in regime else two if "2 %" in regime else 0.9)
     assert share([any(row.longer for row in rows[1:]) for rows, _ in answers]) <= 0.05
 
 
@@ -123,6 +125,35 @@ def test_a_cell_that_stayed_while_five_became_slower_is_not_called_faster(level:
     assert shift.row.ratio is not None
     assert shift.row.ratio.value == pytest.approx(level, rel=0.01)
     assert not rows[0].real
+
+
+def stalling(
+    random: np.random.Generator, process: float, stall: Sequence[Sequence[int]]
+) -> tuple[tuple[Contrast, ...], CommonShift | None]:
+    """Two runs of six cells. `stall`: the cells of each in which one window in three takes 1.6 times as long."""
+    found, regime = [], Regime(process=process, windows=0.02, session=0.02, count=40)
+    for name, cells in zip("ab", stall, strict=True):
+        series = run(random, regime, [1.0] * CELLS, 3)
+        for windows in (windows for cell in cells for windows in series[cell]):
+            windows[random.integers(3) :: 3] *= 1.6
+        found.append(measured.run_cells(name, series))
+    return two_runs([(Side((before,)), Side((after,))) for before, after in zip(*found, strict=True)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("process", [0.005, 0.02, 0.05])
+def test_one_cell_in_which_one_window_in_three_takes_1_6_times_as_long_is_slower(process: float) -> None:
+    """The median of its windows is as before. Neither sessions nor processes hide it: it is asked of the mean beside the median."""
+    random, trials = np.random.default_rng(int(1000 * process)), 60
+    answers = [stalling(random, process, ((), (0,)))[0] for _ in range(trials)]
+    assert share([rows[0].longer for rows in answers]) >= 0.9
+    assert share([any(row.longer for row in rows[1:]) for rows in answers]) <= 0.05
+    assert any("stalls that the first run has not make it" in rows[0].reason for rows in answers) == (process > 0.02)
+
+
+def test_stalls_that_both_runs_have_are_no_change() -> None:
+    random, every = np.random.default_rng(12), range(CELLS)
+    assert not any(row.longer for _ in range(20) for row in stalling(random, 0.02, (every, every))[0])
 
 
 def test_one_repeat_against_three_claims_nothing() -> None:
