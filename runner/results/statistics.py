@@ -38,10 +38,12 @@ SESSION_DEVIATION = {"cuda": 0.01, "cpu": 0.02}
 # The same of the log level between repeats of one run on a quiet machine. Assumed too: one repeat does not show it.
 REPEAT_DEVIATION = {"cuda": 0.01, "cpu": 0.02}
 
-# Of three repeats or more, the stalls of one count for at most so many times those of the median repeat, and so much more (as a logarithm):
-# a framework's own stalls come in every repeat, and what comes in one is the machine's. Chosen by simulation: docs/statistics.md.
+# Of three repeats or more, the stalls of one count for at most so many times those of the median repeat, and as much more as noise puts
+# between the mean of its windows and their median: so many deviations of that, within these logarithms. A framework's own stalls come in
+# every repeat, and what comes in one is the machine's. Chosen by simulation: docs/statistics.md.
 MOST_STALLS = 2.0
-SLACK_OF_STALLS = 0.01
+DEVIATIONS_OF_NOISE = 1.5
+LEAST_SLACK, MOST_SLACK = 0.002, 0.01
 # Of time over the typical step: less is not worth a word.
 SMALLEST_STALL = 0.02
 # A window is long beyond so many widths of the others, and beyond this share of the typical step.
@@ -131,6 +133,11 @@ class Timings:
         return median(self.step_seconds)
 
     @cached_property
+    def width(self) -> float:
+        """The deviation of the windows as a share of the typical step, as their median distance from it shows it."""
+        return 1.4826 * median(np.abs(self.step_seconds / self.typical - 1))
+
+    @cached_property
     def error(self) -> float:
         """Standard error of the log of the level as the windows show it, were they independent of one another."""
         if len(self) < 2 or float(np.ptp(self.step_seconds)) == 0.0:
@@ -171,10 +178,12 @@ def log_levels(repeats: Sequence[Windowed]) -> Array:
     """The logarithm of the level of each repeat of one cell, with the stalls that are the cell's own.
 
     Of one or two repeats, and where all stall alike, it is that of total time over total steps. Of three or more, stalls that the median
-    repeat does not have are a disturbance of the machine: they count up to MOST_STALLS times those of the median repeat.
+    repeat does not have are a disturbance of the machine: they count up to MOST_STALLS times those of the median repeat, and as far as
+    noise goes. A mean below the median is bounded in the same way.
     """
-    stalled = _log_stalled(repeats)
-    return np.asarray(log_typical(repeats) + np.minimum(stalled, _most_stalled(stalled)))
+    groups = [timings(windows) for windows in repeats]
+    stalled = _log_stalled(groups)
+    return np.asarray(log_typical(groups) + np.clip(stalled, *_counted(groups, stalled)))
 
 
 def log_typical(repeats: Sequence[Windowed]) -> Array:
@@ -187,9 +196,15 @@ def _log_stalled(repeats: Sequence[Windowed]) -> Array:
     return np.log([windows.level / windows.typical for windows in map(timings, repeats)])
 
 
-def _most_stalled(stalled: Array) -> float:
-    """Up to which logarithm the stalls of a repeat count."""
-    return MOST_STALLS * max(0.0, median(stalled)) + SLACK_OF_STALLS if len(stalled) > 2 else math.inf
+def _counted(groups: Sequence[Timings], stalled: Array) -> tuple[float, float]:
+    """From and up to which logarithm the stalls of a repeat count."""
+    if len(stalled) < 3:
+        return -math.inf, math.inf
+    # The deviation of a mean less the median of normal values is that of the mean times sqrt(pi / 2 - 1).
+    noise = math.sqrt(math.pi / 2 - 1) * median(np.array([group.width / math.sqrt(len(group)) for group in groups]))
+    slack = min(MOST_SLACK, max(LEAST_SLACK, DEVIATIONS_OF_NOISE * noise))
+    middle = median(stalled)
+    return MOST_STALLS * min(0.0, middle) - slack, MOST_STALLS * max(0.0, middle) + slack
 
 
 @dataclass(frozen=True)
@@ -257,7 +272,7 @@ def left_out(repeats: Sequence[Windowed]) -> LeftOut | None:
     if len(groups) < 3 or any(group.typical <= 0 for group in groups):
         return None
     stalled = _log_stalled(groups)
-    beyond = np.maximum(0.0, stalled - _most_stalled(stalled))
+    beyond = np.maximum(0.0, stalled - _counted(groups, stalled)[1])
     longer, stalling = float(beyond.mean()), [group for group, more in zip(groups, beyond, strict=True) if more > 0]
     if longer < math.log1p(SMALLEST_STALL):
         return None

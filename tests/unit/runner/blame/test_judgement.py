@@ -74,20 +74,24 @@ def test_the_planted_step_is_named_in_95_of_100_ladders_and_a_wrong_one_in_at_mo
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in sorted(worlds.WORLDS)[:10] if name != BAD])
 def test_a_step_is_named_in_at_most_one_of_100_ladders_where_none_holds_most(name: str) -> None:
+    """As the command does: a step that stands out is measured once more, and named if that shows it too."""
     random, wrong = np.random.default_rng(3), 0
     for _ in range(50):
-        wrong += judged_if_ranked(random, worlds.WORLDS[name], [0.0] * STEPS)
-        wrong += judged_if_ranked(random, worlds.WORLDS[name], [0.02] * STEPS)
-    # Over four seeds it was 3 of 400; two of 100 are chance.
-    assert wrong <= 2
+        wrong += named_twice(random, worlds.WORLDS[name], [0.0] * STEPS)
+        wrong += named_twice(random, worlds.WORLDS[name], [0.02] * STEPS)
+    assert wrong <= 1
 
 
-def judged_if_ranked(random: np.random.Generator, world: World, changes: Sequence[float]) -> bool:
+def named_twice(random: np.random.Generator, world: World, changes: Sequence[float]) -> bool:
     """True if a step is named, of a ladder in which none should be."""
     try:
-        return judged(random, world, changes).culprit is not None
+        answer = judged(random, world, changes)
+        if answer.culprit is None:
+            return False
+        again = judged(random, world, [changes[answer.culprit]])
     except AssertionError:
         return False
+    return again.change.verdict == answer.change.verdict
 
 
 def test_a_change_that_all_steps_share_names_none() -> None:

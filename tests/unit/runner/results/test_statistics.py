@@ -25,19 +25,20 @@ SHAPES = {
 
 @pytest.mark.parametrize("windows", [30, 31, 100])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_interval_of_a_step_covers_what_its_windows_take_in_the_mean_in_92_to_97_of_100_samples(
+def test_the_interval_of_a_step_covers_what_its_windows_take_in_the_mean_in_93_to_97_of_100_samples(
     shape: str, windows: int
 ) -> None:
     draw, truth = SHAPES[shape]
     random = np.random.default_rng(windows)
-    held = 0
-    for _ in range(TRIALS):
+    # Of skewed windows 94 % hold it: four times the trials show that apart from 93.
+    held, trials = 0, 4 * TRIALS
+    for _ in range(trials):
         estimate = step_estimate([draw(random, windows)])
         assert estimate is not None
         assert estimate.low is not None
         assert estimate.high is not None
         held += estimate.low <= truth <= estimate.high
-    assert 0.92 <= held / TRIALS <= 0.97
+    assert 0.93 <= held / trials <= 0.97
 
 
 def test_the_median_is_numpys() -> None:
