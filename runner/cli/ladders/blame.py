@@ -24,6 +24,7 @@ from runner.results.store import RunStore
 from runner.run import begin
 from runner.run.options import Options
 from runner.run.outlook import print_plan
+from runner.run.prospect import Prospect
 from runner.terminal import folded, print_table
 
 # Of a ladder of up to eight images, where one step is 5 % slower, at a noise of 1 % (docs/compare-and-history.md).
@@ -89,20 +90,37 @@ def blame(
                 return print_plan(prospect, as_json, left=prospect.jobs_left(run))
     except KeyboardInterrupt:
         raise NothingBegunError("interrupted before a cell was started") from None
+    raise typer.Exit(
+        _measured_and_judged(prospect, run, asked, ladder, margin / 100, as_json, resume is not None, again, once)
+    )
+
+
+def _measured_and_judged(
+    prospect: Prospect,
+    run: RunStore,
+    asked: Options,
+    ladder: Ladder,
+    margin: float,
+    as_json: bool,
+    resumed: bool,
+    again: str | None,
+    once: bool,
+) -> int:
+    """Measure what is left of a run, and once more the steps that stand out; print the judgement. The exit code."""
     show = (lambda _: None) if as_json else None
     measures = bool(prospect.jobs_left(run))
-    code = measure(prospect, run, resume is not None, show=show) if measures else code_of(run)
+    code = measure(prospect, run, resumed, show=show) if measures else code_of(run)
     seconds = [RunStore(chosen_runs([again], run.folder.parent)[0])] if again else []
     if prospect.jobs_left(run):
         note(f"the same command with --resume {run.folder.name} measures what is left and judges it")
     elif measures and not once and not again:
-        seconds, code_again = _measured_again(asked, run, ladder, margin / 100, show)
+        seconds, code_again = _measured_again(asked, run, ladder, margin, show)
         code = code or code_again
     if code == ExitCode.INTERRUPTED:
-        raise typer.Exit(code)
+        return code
     # An image that failed is passed over.
-    answer = _answer(run, ladder, margin / 100, as_json, seconds)
-    raise typer.Exit(code or answer)
+    answer = _answer(run, ladder, margin, as_json, seconds)
+    return code or answer
 
 
 def _refuse_mistakes(options: Options, common: Sequence[str]) -> None:
