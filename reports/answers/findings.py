@@ -37,6 +37,9 @@ _ENDS = {"failed": "failed", "missing": "not yet run"}
 _NO_ANSWER = "No answer"
 
 
+_COUNTS_AS = "counts as run"
+
+
 @dataclass(frozen=True)
 class Finding:
     """The answer for one group of comparable cells: a headline, the numbers with their intervals, and the caveats."""
@@ -48,6 +51,7 @@ class Finding:
     caveats: tuple[str, ...]
     standing: Standing | None = None  # None where no cell is ranked
     losses: tuple[LossAnswer, ...] = ()  # one for each level that the user stated
+    changed: tuple[str, ...] = ()  # of the caveats, those on cells that count as their newest runs measured them
 
 
 def findings(tables: Tables) -> tuple[Finding, ...]:
@@ -150,14 +154,14 @@ def _sentences(copies: dict[str, list[MeasuredCell]], changed: Mapping[str, Cont
     for name, row in moved.items():
         runs = listing(cell.run_id for cell in newest[name])
         sentences.append(
-            f"{name} counts as run {runs} measured it: {row.words} than in run {row.before.cells[0].run_id}."
+            f"{name} {_COUNTS_AS} {runs} measured it: {row.words} than in run {row.before.cells[0].run_id}."
         )
     for name, measured in again.items():
         if len(measured) > 1 and name not in moved:
             changes = differences(Side(tuple(measured[-2])), Side(tuple(measured[-1])))
             runs = listing(cell.run_id for cell in measured[-1])
             sentences.append(
-                f"{name} counts as run {runs} measured it, after {listing(str(change) for change in changes)}."
+                f"{name} {_COUNTS_AS} {runs} measured it, after {listing(str(change) for change in changes)}."
             )
     return tuple(sentences)
 
@@ -186,7 +190,8 @@ def _finding(
         alone = standing_words.detail(of) or "No other comparable cell has a measurement that may be ranked."
         return Finding(workload, group, f"{name}: {speed}", alone, caveats, of)
     about = f"{speed} for {of.first.cell.label}. {standing_words.detail(of)}".strip()
-    return Finding(workload, group, standing_words.headline(of), about, caveats, of)
+    changed = tuple(words for words in of_runs if _COUNTS_AS in words)
+    return Finding(workload, group, standing_words.headline(of), about, caveats, of, changed=changed)
 
 
 def without_answer(of: Iterable[Finding]) -> tuple[Finding, ...]:

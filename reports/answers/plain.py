@@ -202,6 +202,7 @@ def _confidence(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
     if of is None:
         return
     yield visible(standing_words.detail(of), 1000)
+    yield from (visible(words, 300) for words in finding.changed)
     if of.starved:
         yield "open: with all of their CPUs the cells may have another order"
         return

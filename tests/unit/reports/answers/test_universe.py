@@ -226,6 +226,9 @@ def test_a_cell_that_changed_between_two_joined_runs_counts_as_the_newest_and_is
     ]
     assert cnn.headline.startswith("TensorFlow 2.21.0")
     assert gru.headline.startswith("PyTorch 2.13.0")
+    below = [line for section in plain.sections(load(runs)) for line in section.below]
+    assert [line for line in below if " counts as run " in line] == list(cnn.changed)
+    assert cnn.changed
     assert any(
         "confirmed in these 2 runs: " in line for section in plain.sections(load(runs)) for line in section.below
     )
