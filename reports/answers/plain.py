@@ -26,6 +26,9 @@ from runner.text import visible
 # Enough for the data to show how far repeats differ.
 _REPEATS = 3
 
+# Networks of which a run says between its cells what they have shown. The page has all.
+_MOST_SO_FAR = 6
+
 # Standard deviation of the logarithms of repeats. Up to it some equal cell was called slower in at most 5 % of simulated ten minutes.
 _QUIET = 0.025
 
@@ -92,6 +95,12 @@ def sections(tables: Tables) -> Iterator[Section]:
         if workload.task == "operators":
             count = sum(len(group.cells) for group in workload.groups)
             yield Section(below=(f"{workload.title}: {plural(count, 'cell')}; the report has the rates",))
+
+
+def so_far(tables: Tables) -> list[str]:
+    """What a run that goes on has shown by now: a line for each of the first networks of which two cells are ranked."""
+    found = [finding for finding in findings.findings(tables) if len(finding.group.ranked) > 1]
+    return [visible(f"so far: {_place(finding)}: {finding.headline}.", 400) for finding in found[:_MOST_SO_FAR]]
 
 
 def _to_loss(answer: LossAnswer) -> Section:

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from runner.admission.renew import renew
-from runner.cli.report import Reporter, report_path, write_report, write_report_beside
+from runner.cli.report import Reporter, report_path, write_renewed, write_report, write_report_beside
 from runner.cli.shared import TextOrJson, flag_of, note, takes_options
 from runner.errors import ExitCode, NothingBegunError, UserError, code_of_fault, one_code, system_fault
 from runner.json_document import print_document
@@ -108,7 +108,7 @@ def measure(
     # Only a run needs what measures and stores: --help and --dry-run answer without it.
     from runner.engines.host_fault import rooms
     from runner.run import summary
-    from runner.run.execution import execute
+    from runner.run.execution import Meanwhile, execute
 
     try:
         progress.announce(
@@ -125,7 +125,8 @@ def measure(
         if prospect.options.nodes is not None:
             code = _execute_on_nodes(prospect, run, resumed, reporter.write, answer)
         else:
-            code = execute(prospect, run, reporter.write, resumed, ends_at, write_report_beside, answer, minutes)
+            meanwhile = Meanwhile(write_renewed, write_report_beside)
+            code = execute(prospect, run, reporter.write, resumed, ends_at, meanwhile, answer, minutes)
         if as_json:
             print_document(summary.document(run))
     except OSError as error:

@@ -55,26 +55,31 @@ class Reporter:
         tables, self._read = self._read, None
         _print_sections(tables or _loaded([folder]), to_stderr=True)
 
+    def so_far(self) -> list[str]:
+        """What the run has shown by the report that was just written, a line for each network of which two cells are ranked."""
+        from reports.answers import plain
+
+        return plain.so_far(self._read) if self._read is not None else []
+
 
 def write_report(folder: Path) -> Path:
     """Write the report on a run into its folder."""
     return Reporter().write(folder)
 
 
+def write_renewed(folder: Path) -> list[str]:
+    """Write the report of a run that goes on, and return the lines of what it has shown by now."""
+    reporter = Reporter()
+    reporter.write(folder)
+    return reporter.so_far()
+
+
 def write_report_beside(folder: Path) -> subprocess.Popen[bytes]:
-    """Start a process that does the same, and that runs only on CPUs on which nothing else wants to run (SCHED_IDLE)."""
-    command = [
-        sys.executable,
-        "-m",
-        "runner",
-        "report",
-        str(folder.absolute()),
-        "--output",
-        str(report_path(folder.absolute())),
-    ]
+    """Start a process that does the same, and prints the lines. It runs only on CPUs on which nothing else wants to run (SCHED_IDLE)."""
+    command = [sys.executable, "-m", "runner.cli.report_beside", str(folder.absolute())]
     nowhere = subprocess.DEVNULL
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT)}
-    process = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, env=environment)
+    process = subprocess.Popen(command, stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere, env=environment)
     # It may have ended before.
     with contextlib.suppress(OSError):
         os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from runner import trees
 from runner.admission.renew import renew
@@ -88,16 +89,16 @@ def execute(
     write_report: Callable[[Path], Path],
     resumed: bool = False,
     ends_at: float = math.inf,
-    write_beside: Callable[[Path], subprocess.Popen[bytes]] | None = None,
+    meanwhile: Meanwhile | None = None,
     show_answer: Callable[[Path], None] | None = None,
     minutes: float | None = None,
 ) -> int:
     """Run the jobs that have not ended, store them, write the report; the exit code.
 
     `write_report` takes the run's folder and returns the report's path. `resumed`: another runner began this run.
-    No job starts that would not end before `ends_at`, in seconds of time.monotonic(). With `write_beside`, the report is also written
-    while the run goes on: it starts a process that writes it beside GPU cells, with CPU time that nobody else wants. `show_answer` prints
-    the answer at the end. `minutes`: what the user gave. Waiting for another runner counts, and ends with them: that raises LeaseError.
+    No job starts that would not end before `ends_at`, in seconds of time.monotonic(). With `meanwhile`, the report is also written while
+    the run goes on, and what it says of two frameworks is told. `show_answer` prints the answer at the end. `minutes`: what the user gave.
+    Waiting for another runner counts, and ends with them: that raises LeaseError.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(interruptible())
@@ -118,11 +119,10 @@ def execute(
         durations = prospect.durations
         cells = CellRunner(site, prospect.machine, observer, durations.seconds, sampler, learn=durations.learn)
         cells.fits = lambda cell: durations.seconds(cell) <= ends_at - time.monotonic()
-        if write_beside is not None:
+        if meanwhile is not None:
             remember = partial(_remember, prospect, run, jobs, cells)
-            cells.renew = stack.enter_context(
-                Renewal(cells, run.folder, partial(_write_renewed, run, write_report), write_beside, remember)
-            )
+            here = partial(_write_renewed, run, meanwhile.here)
+            cells.renew = stack.enter_context(Renewal(cells, run.folder, meanwhile._replace(here=here), remember))
         ended = _run(cells, prospect, jobs, ends_at)
         _store_lost(run, cells.lost)
     for reason in dict.fromkeys(() if ended else cells.due.values()):
@@ -137,17 +137,24 @@ def exit_code(code: int, interrupted: bool, no_gpu: bool, statuses: Collection[s
     return ExitCode.CANNOT_BEGIN if no_gpu and not interrupted and "ok" not in statuses else code
 
 
+class Meanwhile(NamedTuple):
+    """Two ways to write the report of a run that goes on, from its folder. Both tell what two frameworks have shown by now, in lines."""
+
+    here: Callable[[Path], Sequence[str]]
+    # Starts a process that writes it beside GPU cells, with CPU time that nobody else wants, and prints the lines.
+    beside: Callable[[Path], subprocess.Popen[bytes]]
+
+
 @dataclass
 class Renewal:
-    """Writes the report while a run goes on: after the first cell that ends, then from time to time.
+    """Writes the report while a run goes on, and says what it shows: after the first cell that ends, then from time to time.
 
     Between two cells this process writes it. Beside GPU cells, which may never leave a pause, another process does.
     """
 
     cells: CellRunner
     folder: Path
-    write_report: Callable[[Path], Path]
-    write_beside: Callable[[Path], subprocess.Popen[bytes]]
+    write: Meanwhile
     # Stores how long the rest of the run takes: the report says it.
     remember: Callable[[], None]
     _shown: int = 0
@@ -155,6 +162,7 @@ class Renewal:
     # The process that writes it beside GPU cells, and its start.
     _process: subprocess.Popen[bytes] | None = None
     _began: float = 0.0
+    _said: frozenset[str] = frozenset()
 
     def __enter__(self) -> Callable[[bool], None]:
         return self.renew
@@ -175,9 +183,9 @@ class Renewal:
         with contextlib.suppress(Exception):
             self.remember()
             if busy:
-                self._process, self._began = self.write_beside(self.folder), began
+                self._process, self._began = self.write.beside(self.folder), began
             else:
-                self.write_report(self.folder)
+                self._say(self.write.here(self.folder))
         self._shown = ended
         self._space_since(began)
 
@@ -187,9 +195,18 @@ class Renewal:
             return False
         if self._process.poll() is None:
             return True
+        if self._process.stdout is not None:
+            self._say(self._process.stdout.read().decode(errors="replace").splitlines())
         self._process = None
         self._space_since(self._began)
         return False
+
+    def _say(self, lines: Sequence[str]) -> None:
+        """Say what is new."""
+        for line in lines:
+            if line not in self._said:
+                say(line)
+        self._said = frozenset(lines)
 
     def _space_since(self, began: float) -> None:
         """The next report comes no sooner than the one that began then allows."""
@@ -216,7 +233,7 @@ def _clocks(prospect: Prospect, run: RunStore, boards: Sequence[str]) -> Iterato
         yield
 
 
-def _write_renewed(run: RunStore, write_report: Callable[[Path], Path], folder: Path) -> Path:
+def _write_renewed(run: RunStore, write_report: Callable[[Path], Sequence[str]], folder: Path) -> Sequence[str]:
     """Write the report with what has ended meanwhile."""
     renew(run)
     return write_report(folder)

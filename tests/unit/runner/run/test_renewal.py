@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 
+from reports.answers import plain
 from reports.data import tables
-from runner.cli.report import Reporter, report_path, write_report_beside
+from runner.admission.renew import renew
+from runner.cli.report import Reporter, report_path, write_renewed, write_report_beside
 from runner.errors import ExitCode
 from runner.results.store import RunStore
 from runner.run import execution, summary
-from runner.run.execution import Renewal
-from tests.fixtures import synthetic
+from runner.run.execution import Meanwhile, Renewal
+from tests.fixtures import stored, synthetic
+from tests.fixtures.nodes import parcel_of
+from tests.fixtures.plans import make_cell
 
 
 class Written:
@@ -29,21 +33,22 @@ class Written:
         self.between = self.beside = 0
         self.cells: Any = SimpleNamespace(outcomes=[])
         monkeypatch.setattr(execution.time, "monotonic", lambda: self.now)  # type: ignore[attr-defined]
-        self.remembered = 0
-        self.renewal = Renewal(self.cells, Path("run"), self._write, self._start, self._remember)
+        self.remembered, self.lines = 0, ["so far: nothing"]
+        self.renewal = Renewal(self.cells, Path("run"), Meanwhile(self._write, self._start), self._remember)
 
     def _remember(self) -> None:
         assert self.remembered == self.between + self.beside, "before the report, which says it"
         self.remembered += 1
 
-    def _write(self, folder: Path) -> Path:
+    def _write(self, folder: Path) -> list[str]:
         self.between += 1
         self.now += self.takes
-        return folder
+        return self.lines
 
     def _start(self, folder: Path) -> subprocess.Popen[bytes]:
         self.beside += 1
-        return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        command = [sys.executable, "-c", "input()\nprint('so far: from beside')"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def after(self, seconds: float, busy: bool = False) -> tuple[int, int]:
         """A cell ends so many seconds later: the numbers of reports between cells and beside them."""
@@ -95,10 +100,10 @@ def test_beside_gpu_cells_one_process_at_a_time_writes_it_and_the_end_waits_for_
 def test_a_fault_of_the_page_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     written = Written(monkeypatch)
 
-    def fails(folder: Path) -> Path:
+    def fails(folder: Path) -> list[str]:
         raise ValueError("a fault of the page")
 
-    written.renewal.write_report = fails
+    written.renewal.write = written.renewal.write._replace(here=fails)
     assert written.after(0) == (0, 0)
 
 
@@ -110,8 +115,41 @@ def test_the_process_writes_the_report_of_a_run_with_time_that_nobody_wants(tmp_
     # Beside other tests nobody may leave it time for minutes.
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(process.pid, os.SCHED_OTHER, os.sched_param(0))
-    assert process.wait(timeout=120) == 0
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
     assert "<html" in report_path(folder).read_text()[:2000]
+    assert said.decode().splitlines() == write_renewed(folder)
+
+
+def test_what_two_frameworks_have_shown_is_said_when_it_is_new(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = Written(monkeypatch)
+    said = []
+    for line in ("so far: a takes 1.2 times as long", "so far: a takes 1.2 times as long", "so far: a takes 1.3 times"):
+        written.lines = [line]
+        written.after(100)
+        said.append(capsys.readouterr().err)
+    assert said == ["so far: a takes 1.2 times as long\n", "", "so far: a takes 1.3 times\n"]
+    written.after(100, busy=True)
+    process = written.renewal._process
+    assert process is not None
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.close()
+    process.wait()
+    written.after(0, busy=True)
+    assert capsys.readouterr().err == "so far: from beside\n"
+
+
+def test_a_network_of_which_one_framework_has_ended_says_nothing_yet(tmp_path: Path) -> None:
+    cell = make_cell(image="torch-2.13.0-cpu")
+    alone = stored.measured(tmp_path / "alone", [parcel_of(cell, 1)], [cell])
+    renew(alone)
+    assert write_renewed(alone.folder) == []
+    lines = write_renewed(synthetic.make_run(tmp_path / "several", windows=8))
+    assert 0 < len(lines) <= plain._MOST_SO_FAR
+    assert lines[0].startswith("so far: CNN on CIFAR-10")
 
 
 def test_a_fault_of_the_page_at_the_end_is_a_sentence_and_no_failed_run(
