@@ -102,6 +102,10 @@ class Step:
     jobs: tuple[Job, ...]
 
 
+# The frameworks that are compared first, and the repeats that each of them gets for it.
+_FIRST_ANSWER = 2
+
+
 @dataclass(frozen=True)
 class Agenda:
     """The facts that the steps of a run depend on, and that stay while it goes on."""
@@ -168,7 +172,7 @@ class Agenda:
             of_cells.setdefault(job.cell, []).append(job)
         first, *others = self.groups
         if step := self._first_repeats(waiting, first, of_cells, unready, left):
-            return step
+            return self._first_pair(step, waiting, of_cells, unready, left) or step
         columns = _columns(first, of_cells, unready)
         if step := self._of_columns(waiting, columns, left):
             return step
@@ -296,6 +300,33 @@ class Agenda:
         image = next(cell.image for group in self.groups for cell in group if cell in left)
         jobs = [job for job in waiting if job.cell.image == image]
         return Step(image, tuple(job for job in jobs if job.repeat == min(job.repeat for job in jobs)))
+
+    def _first_pair(
+        self,
+        step: Step,
+        waiting: Sequence[Job],
+        of_cells: Mapping[Cell, Sequence[Job]],
+        unready: Collection[str],
+        left: float,
+    ) -> Step | None:
+        """The next repeat of two frameworks at the first network, until both have two: a person sees a first answer within minutes.
+
+        Only of images that are ready, and where this `step` of first repeats fits after it. Many devices measure them at once anyway.
+        """
+        first = self.groups[0]
+        begun = {cell for cell in first if cell not in of_cells or of_cells[cell][0].repeat > 1}
+        column = [cell for cell in first if cell.image not in unready and _compared(cell) == _compared(first[0])]
+        pair: dict[str, Cell] = {}
+        for cell in sorted(column, key=lambda cell: cell not in begun):
+            pair.setdefault(cell.framework, cell)
+        cells = list(pair.values())[:_FIRST_ANSWER]
+        jobs = [job for cell in cells for job in of_cells.get(cell, ()) if job.repeat <= _FIRST_ANSWER]
+        if len(cells) < _FIRST_ANSWER or not jobs or self._lanes(waiting) > 1:
+            return None
+        preparing = self.preparing([step.image] if step.image else [], unready)
+        if not self._fit(list(dict.fromkeys([*jobs, *step.jobs])), left - preparing):
+            return None
+        return Step(None, _in_order(waiting, frozenset(next(_by_repeat(jobs)))))
 
     def _first_repeats(
         self,

@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from runner.errors import UserError, first_problem
 from runner.results.on_disk.whole import open_parquet, other_kind
+from runner.results.rows import floats
 from runner.results.statistics import Array, fewest_windows
 from runner.results.store import read_bytes, write_bytes
 from runner.verify.probes.ceilings import Ceilings
@@ -203,7 +204,7 @@ def read(path: Path) -> Reference:
     # A name in the file that is no UTF-8 makes pyarrow raise a ValueError of Python's.
     except (OSError, ValueError, pa.ArrowException) as error:
         raise SavedError(_unreadable(path, error)) from None
-    return _checked(path, metadata, {name: table[name].to_numpy() for name in table.column_names})
+    return _checked(path, metadata, {name: floats(table, name) for name in table.column_names})
 
 
 def _is_small(metadata: Any) -> bool:

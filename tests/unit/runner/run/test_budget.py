@@ -255,11 +255,14 @@ def told(until: int, more: int | None = None) -> Open:
     return Open(pairs)
 
 
+def in_two_groups(unsettled: Open) -> Agenda:
+    plan = replace(agenda(cost=0, groups=3), unsettled=unsettled)
+    return replace(plan, groups=[[*plan.groups[0], *plan.groups[1]], plan.groups[2]])
+
+
 def measured(unsettled: Open, jobs: float) -> list[Job]:
     """What a run measures in the time of so many jobs."""
-    plan = replace(agenda(cost=0, groups=3), unsettled=unsettled)
-    plan = replace(plan, groups=[[*plan.groups[0], *plan.groups[1]], plan.groups[2]])
-    return carried_out(plan, jobs * CELL_SECONDS, unsettled).order
+    return carried_out(in_two_groups(unsettled), jobs * CELL_SECONDS, unsettled).order
 
 
 def test_the_pair_whose_order_is_open_gets_further_repeats_before_a_further_framework() -> None:
@@ -273,6 +276,20 @@ def test_the_pair_whose_order_is_open_gets_further_repeats_before_a_further_fram
     # It is settled: now a further framework, with all its repeats. They are of another time, so they are in other blocks.
     order = measured(told(until=4), FIRST + 2 + 3.5)
     assert [(job.cell.framework, job.repeat) for job in order[FIRST + 2 :]] == [("jax", at) for at in (5, 6, 7)]
+
+
+def test_two_frameworks_have_two_repeats_at_the_first_network_before_anything_else_is_begun() -> None:
+    first = [("torch", 1), ("tensorflow", 1), ("tensorflow", 2), ("torch", 2)]
+    order = measured(told(until=3), FIRST + 4.5)
+    assert sorted((job.cell.framework, job.repeat) for job in order[:4]) == sorted(first)
+    assert {job.cell.workload for job in order[:4]} == {"cnn-cifar10"}
+    # Where images must be made, the second one's cells come first; no third image is made before.
+    done = carried_out(agenda(), 6 * CELL_SECONDS + 3 * PREPARE_SECONDS + 4.5 * CELL_SECONDS)
+    twice = next(at for at in range(len(done.order)) if {job.repeat for job in done.order[: at + 1]} == {1, 2})
+    assert {job.cell.framework for job in done.order[:twice]} == {"torch", "tensorflow"}
+    # Where there is no time for it beside the first repeats of the others, these come first.
+    order = measured(told(until=3), 5.5)
+    assert [job.repeat for job in order[:4]] == [1, 1, 1, 1]
 
 
 def test_where_nothing_is_open_a_further_framework_comes_at_once() -> None:
@@ -295,10 +312,14 @@ def test_where_the_repeats_of_no_workload_fit_the_two_fastest_get_theirs() -> No
     cnn = [next(cell for cell in CELLS if (cell.framework, cell.workload) == (name, "cnn-cifar10")) for name in IMAGES]
     columns = [[TENSORFLOW, TORCH], [cnn[1], cnn[0], cnn[2]]]
     # Four cells were measured once. Of the eight further repeats of each workload no three fit.
-    order = measured(Open(lambda order: [], columns=columns), 4 + 2.5)
-    assert Counter(order[4:]) == Counter([Job(TENSORFLOW, 2), Job(TORCH, 2)])
+    begun = CELLS[:4]
+    later, done = without(JOBS, [Job(cell, 1) for cell in begun]), {cell: [1] for cell in begun}
+    plan = in_two_groups(Open(lambda order: [], columns=columns))
+    step = plan.next_step(later, frozenset(), 2.5 * CELL_SECONDS, done)
+    assert step is not None
+    assert Counter(step.jobs) == Counter([Job(TENSORFLOW, 2), Job(TORCH, 2)])
     order = measured(Open(lambda order: [], columns=columns[1:]), 4 + 3.5)
-    assert Counter(order[4:6]) == Counter([Job(cnn[0], 2), Job(cnn[1], 2)])
+    assert Counter(job for job in order[:6] if job.repeat > 1) == Counter([Job(cnn[0], 2), Job(cnn[1], 2)])
     # What is left is for the first repeat of another framework.
     assert [job.repeat for job in order[6:]] == [1]
 
