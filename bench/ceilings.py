@@ -7,6 +7,7 @@ and the time of its smallest operation. Every rate is a list of windows. Python 
 import importlib
 import json
 import os
+import re
 import sys
 import time
 
@@ -15,6 +16,8 @@ WINDOW_SECONDS = 0.06
 # Sizes that fill the device: square matrices, and a copy beyond any cache but the largest servers'.
 SIDES = {"cpu": 1024, "cuda": 8192}
 COPY_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
+# In place of a framework: NumPy's rates alone.
+NO_FRAMEWORK = "none"
 CORE_ITEMS = 4096  # in the first-level cache: arithmetic of one core, no memory
 
 
@@ -75,6 +78,18 @@ def framework_rates(name, device, precision):
     }
 
 
+def linear_algebra(maps="/proc/self/maps"):
+    """The paths of the libraries of linear algebra that this process has loaded. A link is followed: Debian's alternatives are links."""
+    try:
+        with open(maps) as file:
+            paths = {line.split(None, 5)[5].strip() for line in file if len(line.split(None, 5)) > 5}
+    except OSError:
+        return []
+    named = re.compile(r"blas|lapack|mkl|atlas|blis|dnnl|armpl|nvpl|eigen", re.I)
+    found = {path[:300] for path in paths if ".so" in path and named.search(os.path.basename(path))}
+    return sorted(found)[:50]
+
+
 def is_debug_build():
     """True if the interpreter, or PyTorch, was built for debugging."""
     torch = sys.modules.get("torch")
@@ -85,8 +100,9 @@ def main(name, device, precision):
     printed = os.dup(1)
     os.dup2(2, 1)  # what a framework prints must not break the JSON
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    own = framework_rates(name, device, precision)
+    own = None if name == NO_FRAMEWORK else framework_rates(name, device, precision)
     report = {"load": load, "cpus": os.cpu_count(), "numpy": numpy_rates(), "framework": own, "debug": is_debug_build()}
+    report["libraries"] = linear_algebra()
     os.write(printed, json.dumps(report).encode("utf-8") + b"\n")
 
 

@@ -37,8 +37,9 @@ from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
 from runner.text import plural
 from runner.verify.causes import Case, of_ceilings
-from runner.verify.probes.ceilings import Ceilings, CeilingsError, is_machine_busy, measure
+from runner.verify.probes.ceilings import Ceilings, CeilingsError, best, is_machine_busy, measure
 from runner.verify.probes.same_bits import Bits, measure_bits, odd_ones
+from runner.verify.probes.yardstick import measure_yardstick, shortfall
 from runner.verify.references.saved import Reference, SavedCell
 
 # Seconds of level 1, and of level 2 for each device beside that. Slurm kills a HealthCheckProgram after 60 s.
@@ -219,6 +220,8 @@ def _device_checks(ready: _Ready, references: Sequence[Reference]) -> Iterator[C
                 yield Check(name, OPEN, f"they are not known: {error}")
             else:
                 yield _ceilings(name, rates, framework, _like(place, framework, cells[0].precision, rates, references))
+                if place.kind == "cpu" and cells[0].precision == "fp32" and not is_machine_busy(rates):
+                    yield _beside_yardstick(f"product {framework} on {where}", framework, rates, slot)
             if rules.adapter_path(framework, "_bits"):
                 yield from _bits(ready, framework, slot, where, bits.setdefault((place.model, framework), {}))
             for workload, precision in dict.fromkeys((cell.workload, cell.precision) for cell in cells):
@@ -253,6 +256,19 @@ def _bits(ready: _Ready, framework: str, slot: Slot, where: str, devices: dict[s
         return
     devices[where] = found
     yield Check(name, FAIL, found.wrong, _WRONG, _REPLACE) if found.wrong else Check(name, OK, str(found))
+
+
+def _beside_yardstick(name: str, framework: str, rates: Ceilings, slot: Slot) -> Check:
+    """The matrix products of an environment beside that of the runner's own NumPy, measured at this moment on the same cores."""
+    try:
+        yardstick = measure_yardstick(slot, _LABEL)
+    except CeilingsError as error:
+        return Check(name, OPEN, f"what these cores can do is not known: {error}")
+    if is_machine_busy(yardstick):
+        return Check(name, OPEN, "other work began meanwhile", "the rates say nothing about it", "end the other work")
+    if short := shortfall(framework, rates, yardstick):
+        return Check(name, FAIL, short.saw, "its cells take several times as long", short.fix)
+    return Check(name, OK, f"the runner's own NumPy does {best(yardstick.numpy.matmul_flops) / 1e9:.0f} GFLOP/s here")
 
 
 def _like(

@@ -55,6 +55,8 @@ class Ceilings(_Frozen):
     debug: bool
     numpy: NumpyRates
     framework: FrameworkRates | None
+    # The paths of the libraries of linear algebra that the probe had loaded; none of a probe from before they were listed.
+    libraries: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=50)] = ()
 
     def sentence(self, framework: str) -> str:
         """The rates that stand for the windows, of NumPy and of this framework."""
