@@ -62,6 +62,8 @@ def numpy_rates():
 
 def framework_rates(name, device, precision):
     """The framework's own rates, configured as a cell configures it; None where it has no ceilings.py."""
+    if name == NO_FRAMEWORK:
+        return None
     from bench import contract, environment, rules, timing
 
     framework = contract.load_framework(name)
@@ -100,7 +102,7 @@ def main(name, device, precision):
     printed = os.dup(1)
     os.dup2(2, 1)  # what a framework prints must not break the JSON
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    own = None if name == NO_FRAMEWORK else framework_rates(name, device, precision)
+    own = framework_rates(name, device, precision)
     report = {"load": load, "cpus": os.cpu_count(), "numpy": numpy_rates(), "framework": own, "debug": is_debug_build()}
     report["libraries"] = linear_algebra()
     os.write(printed, json.dumps(report).encode("utf-8") + b"\n")
