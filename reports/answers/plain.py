@@ -98,7 +98,7 @@ def sections(tables: Tables) -> Iterator[Section]:
 
 
 def so_far(tables: Tables) -> list[str]:
-    """What a run that goes on has shown by now: a line for each of the first networks of which two cells are ranked."""
+    """The answers of a run that goes on: a line for each of the first networks of which two cells are ranked."""
     found = [finding for finding in findings.findings(tables) if len(finding.group.ranked) > 1]
     return [visible(f"so far: {_place(finding)}: {finding.headline}.", 400) for finding in found[:_MOST_SO_FAR]]
 

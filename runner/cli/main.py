@@ -187,7 +187,7 @@ def main() -> None:
             # An answer that its file has no room for is no success, and neither is one that nobody reads to its end.
             sys.stdout.flush()
     except OSError as error:
-        # What could not be written would fail once more as Python ends.
+        # Python would write the rest as it ends, and fail once more.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):

@@ -56,7 +56,7 @@ class Reporter:
         _print_sections(tables or _loaded([folder]), to_stderr=True)
 
     def so_far(self) -> list[str]:
-        """What the run has shown by the report that was just written, a line for each network of which two cells are ranked."""
+        """The answers of the report that was just written, a line for each network of which two cells are ranked."""
         from reports.answers import plain
 
         return plain.so_far(self._read) if self._read is not None else []

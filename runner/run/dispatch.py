@@ -28,7 +28,7 @@ _CRITICAL = 0.5
 # How often the order of a block is improved. Of one cell, and of some orders of three and of five, no order is apart.
 _TRIES = 40
 
-# So many orders of a block are made, of which the best is taken.
+# The orders of a block that are made: the best is taken.
 _SHUFFLES = 12
 
 

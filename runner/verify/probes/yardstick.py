@@ -1,4 +1,4 @@
-"""What the CPUs of a cell can do: the matrix product of the runner's own NumPy, on the same cores, right beside an environment's own.
+"""The yardstick of a CPU: the matrix product of the runner's own NumPy, on the same cores, right beside an environment's own.
 
 The runner's NumPy is a pinned wheel with OpenBLAS. No reference is needed to see that an installation is far below it.
 """
@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.ceilings import NO_FRAMEWORK
 from runner.engines import cell_cache
 from runner.engines.base import EngineError, ReadyImage, Slot
 from runner.engines.probe import printed
@@ -24,6 +23,9 @@ USUAL_SHARE = {"torch": 0.8, "jax": 0.5, "tensorflow": 0.5}
 _USUAL_OF_NUMPY = 0.8
 # A healthy installation is never so many times below that: other releases, fewer threads of few, and a busy machine are within it.
 FACTOR = 3.0
+
+# The probe then measures NumPy alone.
+_NO_FRAMEWORK = "none"
 
 _LIMIT_SECONDS = 30.0
 _MOST_BYTES = 64 * 1024
@@ -50,7 +52,7 @@ def measure_yardstick(slot: Slot, label: str) -> Ceilings:
     try:
         cache = cell_cache.folder_of("host", "yardstick", sys.executable)
         said = printed(
-            start_process(probe, [NO_FRAMEWORK, "cpu", "fp32"], slot, label, None, cache), _LIMIT_SECONDS, _MOST_BYTES
+            start_process(probe, [_NO_FRAMEWORK, "cpu", "fp32"], slot, label, None, cache), _LIMIT_SECONDS, _MOST_BYTES
         )
         cell_cache.disarm(cache)
     except EngineError as error:

@@ -52,6 +52,10 @@ def test_up_to_a_third_of_the_usual_share_it_is_healthy(framework: str) -> None:
     assert yardstick.shortfall(framework, rates(100, 0.98 * least), rates(100)) is not None
 
 
+def test_the_probe_and_the_runner_call_no_framework_by_one_name() -> None:
+    assert probe.NO_FRAMEWORK == yardstick._NO_FRAMEWORK
+
+
 def test_of_a_framework_without_an_expectation_only_numpy_is_judged() -> None:
     assert yardstick.shortfall("tinygrad", rates(100, 1), rates(100)) is None
     assert yardstick.shortfall("tinygrad", rates(0.98 * 80 / yardstick.FACTOR), rates(100)) is not None
