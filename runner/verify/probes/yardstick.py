@@ -21,7 +21,7 @@ from runner.verify.probes.ceilings import PROBE, Ceilings, CeilingsError, best, 
 USUAL_SHARE = {"torch": 0.8, "jax": 0.5, "tensorflow": 0.5}
 # NumPy's own.
 _USUAL_OF_NUMPY = 0.8
-# So many times below that an installation is sick: other releases, fewer threads of few, and a busy machine are within it.
+# This number of times below that an installation is sick: other releases, fewer threads of few, and a busy machine are within it.
 FACTOR = 3.0
 
 # The probe then measures NumPy alone.
