@@ -106,18 +106,9 @@ def system_fault(error: OSError) -> str:
     return f"{where}{error.strerror or error}{fix}"
 
 
-# The fault of such a call is the machine's: no room, no memory, too many open files, a disk that does not answer.
-_LACKS = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EIO,
-    errno.ENOMEM,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.EAGAIN,
-    errno.ESTALE,
-    errno.EFBIG,
-}
+# Such a fault keeps a command from beginning. A folder that can only be read was named by mistake, and a file that may not become larger
+# is a limit of the machine's.
+_LACKS = HOST_FAULTS - {errno.EROFS} | {errno.EFBIG}
 
 
 def fix_of(error: OSError, otherwise: str) -> str:

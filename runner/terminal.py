@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import io
 import os
 import shutil
@@ -11,7 +10,7 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING
 
 from bench import rules
 from runner.text import visible
@@ -82,42 +81,6 @@ def replace_what_lacks(stream: io.TextIOWrapper) -> None:
     # To a stream whose encoding is called ASCII Typer writes UTF-8.
     is_ascii = codecs.lookup(stream.encoding).name == "ascii"
     stream.reconfigure(encoding=_ASCII if is_ascii else None, errors=_REPLACING)
-
-
-class _Lasting:
-    """Standard error that nobody needs to read: once its reader is gone, or its disk is full, what is printed goes nowhere."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        with self._until_broken():
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with self._until_broken():
-            self._stream.flush()
-
-    @contextlib.contextmanager
-    def _until_broken(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError:
-            # Send the buffer there too, or Python's exit would fail at it.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
-
-
-@contextlib.contextmanager
-def lasting_stderr() -> Iterator[None]:
-    """Within the block, no reader of standard error that ends (`2>&1 | head -1`), and no full disk of a log, ends this process."""
-    with contextlib.redirect_stderr(cast(TextIO, _Lasting(sys.stderr))):
-        yield
 
 
 def columns() -> int:

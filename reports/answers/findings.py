@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,9 +38,6 @@ _ENDS = {"failed": "failed", "missing": "not yet run"}
 _NO_ANSWER = "No answer"
 
 
-_COUNTS_AS = "counts as run"
-
-
 @dataclass(frozen=True)
 class Finding:
     """The answer for one group of comparable cells: a headline, the numbers with their intervals, and the caveats."""
@@ -64,7 +62,14 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
 # -- Each cell once ----------------------------------------------------------------------------------------------------------------
 
 
-def _each_once(tables: Tables) -> list[tuple[Group, tuple[str, ...]]]:
+class _OfRuns(NamedTuple):
+    """The sentences on the cells of a group that several runs measured."""
+
+    pooled: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()  # on those that count as their newest runs measured them
+
+
+def _each_once(tables: Tables) -> list[tuple[Group, _OfRuns]]:
     """The ranked groups, in which each measured cell is its newest state; each with the sentences that say so.
 
     States are those of reports.answers.run_history: runs between which nothing that was recorded changed.
@@ -72,7 +77,7 @@ def _each_once(tables: Tables) -> list[tuple[Group, tuple[str, ...]]]:
     groups = tables.groups
     of_groups = [_copies(group, tables.order) for group in groups]
     if all(len(same) == 1 for copies in of_groups for same in copies.values()):
-        return [(group, ()) for group in groups]
+        return [(group, _OfRuns()) for group in groups]
     changed = _changed(of_groups, tables)
     merged = [[_newest(name, same, changed) for name, same in copies.items()] for copies in of_groups]
     blocks = blocks_of(cell for cells in merged for cell in cells)
@@ -142,37 +147,36 @@ def _of_runs(step: Estimate, state: Sequence[MeasuredCell]) -> Estimate:
     return statistics.with_error(step, shown.deviation / math.sqrt(len(means)), min(1e6, shown.freedom))
 
 
-def _sentences(copies: dict[str, list[MeasuredCell]], changed: Mapping[str, Contrast]) -> tuple[str, ...]:
+def _sentences(copies: dict[str, list[MeasuredCell]], changed: Mapping[str, Contrast]) -> _OfRuns:
     sentences = []
     again = {name: states(same) for name, same in copies.items() if len(same) > 1}
     newest = {name: _since_change(measured[-1], changed) for name, measured in again.items()}
     moved = {name: changed[state[0].anchor] for name, state in newest.items() if state[0].anchor in changed}
     pooled = [name for name, measured in again.items() if len(measured) == 1 and name not in moved]
+    once: tuple[str, ...] = ()
     if pooled:
         who = "Each cell counts" if len(pooled) == len(copies) else f"{listing(pooled)} count{'s' * (len(pooled) == 1)}"
-        sentences.append(f"{who} once, with the repeats of all its runs: nothing recorded changed between them.")
+        once = (f"{who} once, with the repeats of all its runs: nothing recorded changed between them.",)
     for name, row in moved.items():
         runs = listing(cell.run_id for cell in newest[name])
         sentences.append(
-            f"{name} {_COUNTS_AS} {runs} measured it: {row.words} than in run {row.before.cells[0].run_id}."
+            f"{name} counts as run {runs} measured it: {row.words} than in run {row.before.cells[0].run_id}."
         )
     for name, measured in again.items():
         if len(measured) > 1 and name not in moved:
             changes = differences(Side(tuple(measured[-2])), Side(tuple(measured[-1])))
             runs = listing(cell.run_id for cell in measured[-1])
             sentences.append(
-                f"{name} {_COUNTS_AS} {runs} measured it, after {listing(str(change) for change in changes)}."
+                f"{name} counts as run {runs} measured it, after {listing(str(change) for change in changes)}."
             )
-    return tuple(sentences)
+    return _OfRuns(once, tuple(sentences))
 
 
 # -- In sentences ------------------------------------------------------------------------------------------------------------------
 
 
-def _finding(
-    workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...], waiting: Sequence[MeasuredCell]
-) -> Finding:
-    caveats = (*of_runs, *_caveats(workload, group))
+def _finding(workload: MeasuredWorkload, group: Group, of_runs: _OfRuns, waiting: Sequence[MeasuredCell]) -> Finding:
+    caveats = (*of_runs.pooled, *of_runs.changed, *_caveats(workload, group))
     if not group.ranked:
         many = plural(len(group.others), "cell")
         if all(cell.status == MISSING for cell in group.others):
@@ -190,8 +194,7 @@ def _finding(
         alone = standing_words.detail(of) or "No other comparable cell has a measurement that may be ranked."
         return Finding(workload, group, f"{name}: {speed}", alone, caveats, of)
     about = f"{speed} for {of.first.cell.label}. {standing_words.detail(of)}".strip()
-    changed = tuple(words for words in of_runs if _COUNTS_AS in words)
-    return Finding(workload, group, standing_words.headline(of), about, caveats, of, changed=changed)
+    return Finding(workload, group, standing_words.headline(of), about, caveats, of, changed=of_runs.changed)
 
 
 def without_answer(of: Iterable[Finding]) -> tuple[Finding, ...]:

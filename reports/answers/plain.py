@@ -98,8 +98,17 @@ def sections(tables: Tables) -> Iterator[Section]:
 
 
 def so_far(tables: Tables) -> list[str]:
-    """The answers of a run that goes on: a line for each of the first networks of which two cells are ranked."""
-    found = [finding for finding in findings.findings(tables) if len(finding.group.ranked) > 1]
+    """The answers of a run that goes on: a line for each of the first networks of which two cells can be compared.
+
+    Where only one of them was measured more than once there is none to say.
+    """
+    found = [
+        finding
+        for finding in findings.findings(tables)
+        if len(finding.group.ranked) > 1
+        and (of := finding.standing)
+        and (not of.repeated or len(of.level) + len(of.slower) > 1)
+    ]
     return [visible(f"so far: {_place(finding)}: {finding.headline}.", 400) for finding in found[:_MOST_SO_FAR]]
 
 

@@ -9,13 +9,13 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, TextIO, cast
+from typing import Annotated, Any, ClassVar
 
 import typer
 
 from runner.cli.shared import PLAIN, LazyGroup
-from runner.errors import MEANINGS, ExitCode, UserError, code_of, code_of_fault, naming, system_fault
+from runner.errors import MEANINGS, ExitCode, UserError, code_of, code_of_fault, system_fault
+from runner.streams import name_stdout_in_faults
 
 # In characters. If nothing can run, each combination has its reason.
 _LONGEST_ERROR = 20_000
@@ -59,24 +59,6 @@ def _one_style() -> Iterator[None]:
         words = error.format_message().rstrip(".").replace("Value error, ", "")  # type: ignore[attr-defined]
         _say(f"{visible(words, _LONGEST_USAGE)}; `{path} --help` shows what there is")
         raise typer.Exit(ExitCode.USAGE) from None
-
-
-class _Answer:
-    """Standard output. A write to a full disk names no file, so its faults name the stream."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        with naming(Path("standard output")):
-            return self._stream.write(text)
-
-    def flush(self) -> None:
-        with naming(Path("standard output")):
-            self._stream.flush()
 
 
 class Commands(LazyGroup):
@@ -175,7 +157,7 @@ def _print_in_any_encoding() -> None:
 def main() -> None:
     _open_what_is_closed()
     _print_in_any_encoding()
-    sys.stdout = cast(TextIO, _Answer(sys.stdout))
+    name_stdout_in_faults()
     # Pydantic looks through every installed package for plugins, which takes as long as to load Typer. Nothing here has one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Modules make much that stays and no garbage. To search it again and again takes a tenth of a short command's time.

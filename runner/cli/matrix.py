@@ -23,7 +23,7 @@ from runner.run import begin, budget, progress
 from runner.run.options import Options
 from runner.run.outlook import print_plan
 from runner.run.prospect import Prospect, lacks_fp32, left_out, of_images
-from runner.terminal import lasting_stderr
+from runner.streams import lasting_stderr
 
 # A year. More is a mistake.
 _MOST_MINUTES = 525_600

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,6 +57,7 @@ _COMPILING_SECONDS = 2400.0
 # The report is written again not more often than this, and writing it takes at most a twentieth of the time, also beside GPU cells.
 _RENEW_SECONDS = 20.0
 _RENEW_RATIO = 20.0
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)*")
 
 
 def open_gpus(engine: str, gpus: Sequence[Gpu], run_id: str) -> None:
@@ -162,6 +164,7 @@ class Renewal:
     # The process that writes it beside GPU cells, and its start.
     _process: subprocess.Popen[bytes] | None = None
     _began: float = 0.0
+    # The lines that were said last, without their numbers: a ratio changes with each repeat.
     _said: frozenset[str] = frozenset()
 
     def __enter__(self) -> Callable[[bool], None]:
@@ -203,10 +206,11 @@ class Renewal:
 
     def _say(self, lines: Sequence[str]) -> None:
         """Say what is new."""
-        for line in lines:
-            if line not in self._said:
+        without_numbers = [_NUMBER.sub("", line) for line in lines]
+        for line, words in zip(lines, without_numbers, strict=True):
+            if words not in self._said:
                 say(line)
-        self._said = frozenset(lines)
+        self._said = frozenset(without_numbers)
 
     def _space_since(self, began: float) -> None:
         """The next report comes no sooner than the one that began then allows."""

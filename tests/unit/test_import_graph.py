@@ -26,6 +26,7 @@ GROUND = (
     "runner.interrupt",
     "runner.paths",
     "runner.text",
+    "runner.streams",
     "runner.terminal",
     "runner.trees",
     "runner.known_messages",

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from reports.answers import plain
@@ -20,7 +21,7 @@ from runner.errors import ExitCode
 from runner.results.store import RunStore
 from runner.run import execution, summary
 from runner.run.execution import Meanwhile, Renewal
-from tests.fixtures import stored, synthetic
+from tests.fixtures import measured, stored, synthetic
 from tests.fixtures.nodes import parcel_of
 from tests.fixtures.plans import make_cell
 
@@ -126,11 +127,11 @@ def test_what_two_frameworks_have_shown_is_said_when_it_is_new(
 ) -> None:
     written = Written(monkeypatch)
     said = []
-    for line in ("so far: a takes 1.2 times as long", "so far: a takes 1.2 times as long", "so far: a takes 1.3 times"):
+    for line in ("so far: a takes 1.2 times as long", "so far: a takes 1.35 times as long", "so far: a is open"):
         written.lines = [line]
         written.after(100)
         said.append(capsys.readouterr().err)
-    assert said == ["so far: a takes 1.2 times as long\n", "", "so far: a takes 1.3 times\n"]
+    assert said == ["so far: a takes 1.2 times as long\n", "", "so far: a is open\n"], "a number alone is not new"
     written.after(100, busy=True)
     process = written.renewal._process
     assert process is not None
@@ -150,6 +151,14 @@ def test_a_network_of_which_one_framework_has_ended_says_nothing_yet(tmp_path: P
     lines = write_renewed(synthetic.make_run(tmp_path / "several", windows=8))
     assert 0 < len(lines) <= plain._MOST_SO_FAR
     assert lines[0].startswith("so far: CNN on CIFAR-10")
+
+
+@pytest.mark.parametrize(("repeats", "count"), [((1, 1), 1), ((2, 1), 0), ((1, 2), 0), ((2, 2), 1)])
+def test_of_two_frameworks_of_which_one_was_repeated_nothing_is_said(repeats: tuple[int, int], count: int) -> None:
+    random = np.random.default_rng(1)
+    drawn = [[np.exp(random.normal(level, 0.01, 40)) for _ in range(many)] for level, many in enumerate(repeats)]
+    lines = plain.so_far(measured.tables({"run": {("torch", "cnn"): drawn[0], ("jax", "cnn"): drawn[1]}}))
+    assert len(lines) == count
 
 
 def test_a_fault_of_the_page_at_the_end_is_a_sentence_and_no_failed_run(
