@@ -21,7 +21,6 @@ from runner.results import store
 from runner.run.attempt import arguments
 from tests.engine import tiny_runner
 from tests.engine.gpu_runs import Run, ended, folder, nothing_is_left, rows, wait_for
-from tests.fixtures.nodes import RECORDED
 from tests.fixtures.plans import make_cell
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, uuid_of
@@ -233,24 +232,17 @@ def test_clocks_that_a_run_locked_are_set_back_after_ctrl_c(
     nothing_is_left(own, tmp_path)
 
 
-def seconds_of_cpu(process: psutil.Process) -> float:
-    """The CPU time that a process has taken."""
-    times = process.cpu_times()
-    return float(times.user + times.system)
+def wake_ups(process: int) -> int:
+    """How often the threads of a process that are there now have waited for something and gone on."""
+    status = [each.read_text() for each in Path(f"/proc/{process}/task").glob("*/status")]
+    return sum(int(each.partition("\nvoluntary_ctxt_switches:")[2].split()[0]) for each in status)
 
 
-def seconds_to_decode(line: str, times: int) -> float:
-    """The CPU time in which this machine, as busy as it is now, decodes a line of JSON so many times."""
-    begin = time.process_time()
-    for _ in range(times):
-        json.loads(line)
-    return time.process_time() - begin
-
-
-def test_a_line_of_eight_streaming_cells_costs_the_runner_at_most_150_decodings(
+def test_eight_streaming_cells_wake_the_runner_less_often_than_they_print_a_line(
     run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
 ) -> None:
-    """About 80 on an idle machine: 3 % of a core for 89 lines a second. A ratio within one run holds on a slow or a busy machine too."""
+    """50 to 70 times a second for 89 lines, with the telemetry of eight GPUs, and twice as often where each line wakes its reader. It is a
+    count, since what a wake-up costs differs between machines, and grows with what runs beside."""
     Fleet(tuple(FakeGpu() for _ in range(8))).write(fleet_file)
     slow = own.make_tiny_image(pace_milliseconds=90)  # 21 s: as many lines a second as a quick cell prints
     process = run("--repeats", "1", DLBENCH_TINY=slow)
@@ -259,20 +251,14 @@ def test_a_line_of_eight_streaming_cells_costs_the_runner_at_most_150_decodings(
     client.close()
     # Python has started in each of them.
     time.sleep(2)
-    watched = psutil.Process(process.pid)
-    line = RECORDED.read_text().splitlines()[100]
-    # A parcel is there when its cell has ended: what came meanwhile follows from the pace.
-    came, taken, decoded = 12 * 8 / 0.09, 0.0, 0.0
-    for _ in range(12):
-        before = seconds_of_cpu(watched)
-        time.sleep(1)
-        taken += seconds_of_cpu(watched) - before
-        decoded += seconds_to_decode(line, 2000) / 2000
+    before, began = wake_ups(process.pid), time.monotonic()
+    time.sleep(12)
+    woken, seconds = wake_ups(process.pid) - before, time.monotonic() - began
     process.send_signal(signal.SIGINT)
     ended(process)
-    assert taken / came <= 150 * decoded / 12, (
-        f"{taken / came * 1e6:.0f} us a line, and {decoded / 12 * 1e6:.1f} us to decode one"
-    )
+    # A parcel is there when its cell has ended: what came meanwhile follows from the pace.
+    came = seconds * 8 / 0.09
+    assert woken <= came, f"{woken} wake-ups for {came:.0f} lines"
     nothing_is_left(own, tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +58,21 @@ def play(tmp_path: Path) -> Play:
         for table in ("cells", "parity"):
             pq.write_table(run.rows(table), tmp_path / f"{table}.parquet")
         return recorder, verdict
+
+
+def test_taking_a_line_costs_at_most_six_decodings() -> None:
+    """About 2.4. The CPU time of turns that alternate: a busy machine slows both."""
+    lines, taken, decoded = RECORDED.splitlines(keepends=True), 0.0, 0.0
+    for _ in range(20):
+        began, recorder = time.process_time(), Recorder()
+        for line in lines:
+            recorder.feed(line)
+        halfway = time.process_time()
+        for line in lines:
+            json.loads(line)
+        taken, decoded = taken + halfway - began, decoded + time.process_time() - halfway
+        assert recorder.problem is None
+    assert taken <= 6 * decoded, f"{taken / decoded:.1f} decodings"
 
     return play
 
