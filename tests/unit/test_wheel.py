@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import load_catalog
+from runner.images.installing import pip_configuration
 from runner.paths import PROJECT, find_program
 from tests.fixtures.commands import fresh_runner
 
@@ -125,7 +126,9 @@ def test_references_are_judged_and_indexed_by_a_wheel_as_by_the_checkout(install
 def test_a_cell_is_measured_by_a_wheel_in_an_empty_folder(installed: Runner, tmp_path: Path) -> None:
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     words = ("--images", "torch-2.13.0-cpu", "--workloads", "mlp-mnist", "--frameworks", "torch", "--repeats", "1")
-    measured = installed("matrix", "--engine", "venv", "--gpus", "none", *words, XDG_CACHE_HOME=cache)
+    # From where packages come is a setting of this machine, which its user's pip may have.
+    site = {"XDG_CACHE_HOME": cache, **pip_configuration.variables(sys.executable)}
+    measured = installed("matrix", "--engine", "venv", "--gpus", "none", *words, **site)
     assert measured.returncode == 0, measured.stderr
     assert "ok   torch-2.13.0-cpu torch mlp-mnist" in measured.stderr + measured.stdout
     (run,) = (tmp_path / "results").iterdir()
