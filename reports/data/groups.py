@@ -59,6 +59,18 @@ def blocks_of(cells: Iterable[MeasuredCell]) -> Blocks:
     return Blocks({cell.anchor: logs for cell in cells if not cell.unranked and (logs := in_blocks([cell]))})
 
 
+def field_of(cells: Sequence[MeasuredCell], beside: Iterable[MeasuredCell]) -> Field:
+    """Some cells of one run for a comparison with one another, however noisy they are: their intervals have room for it.
+
+    `beside`: further cells of the run, which show with them what moved all of them at the time.
+    """
+    blocks = Blocks(
+        {cell.anchor: logs for cell in (*cells, *beside) if not cell.unsound and (logs := in_blocks([cell]))}
+    )
+    named: dict[Hashable, Contender] = {cell.anchor: _contender(levelled(cell, blocks, cell.anchor)) for cell in cells}
+    return Field(named, blocks, cells[0].key.device_kind)
+
+
 def group_of(anchor: str, key: Key, cells: Sequence[MeasuredCell], blocks: Blocks) -> Group:
     """The group with its cells in the order of their step times, which are those within blocks."""
     fit: dict[Hashable, MeasuredCell] = {

@@ -98,8 +98,10 @@ Time = Annotated[
         "images_from",
         "build",
         "python",
+        "against",
     ),
     repeats=5,
+    against="nearest",
 )
 def verify(
     options: Options,
@@ -140,6 +142,9 @@ def verify(
     asked: dict[str, object] = {"--image": image, "--engine": engine, "--workloads": workloads}
     asked |= {"--python": options.python, "--least-gpus": options.least_gpus or None}
     _check({**asked, "--nodes": options.nodes, "--time": time}, bool(run), each_gpu)
+    # Other nodes, and GPUs beside one another, have each other.
+    if level < 3 or each_gpu:
+        options = options.model_copy(update={"against": "none"})
     options = _measured(options, image, engine, tuple(map(full_name, split_words(workloads))) or ROSETTA)
     if level < 3:
         _refuse_beside_level(level, {"--run": run, "--each-gpu": each_gpu, "--junit": junit, "--markdown": markdown})

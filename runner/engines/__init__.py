@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pkgutil
 import shutil
 from collections.abc import Callable, Sequence
@@ -42,6 +43,8 @@ def choose(
         engine, why = _automatic(settings, planned, gpus)
     else:
         engine, why = _make(name, settings), "as --engine says"
+    if settings.against and name == "host":
+        engine = _beside(engine, settings)
     if settings.python and not engine.measures_interpreter:
         raise UserError(f"--python: engine {name} does not measure an interpreter; say --engine host as well")
     if settings.python and shutil.which(settings.python) is None:
@@ -62,6 +65,19 @@ def _make(name: str, settings: Settings) -> Engine:
     except ImportError as error:
         raise EngineError(f"the engine {name} cannot be used: {error}; install what it needs") from None
     return engine
+
+
+def _beside(engine: Engine, settings: Settings) -> Engine:
+    """The engine `host` with the pinned images that its interpreter is held against; another engine of that name as it is."""
+    # Only this needs them.
+    from runner.engines.process.beside import BesideEngine
+    from runner.engines.process.host import HostEngine
+
+    if not isinstance(engine, HostEngine) or settings.against is None:
+        return engine
+    # An environment runs as the interpreter does, without a container around it.
+    makers = [functools.partial(_make, other, settings) for other in ("venv", *AUTOMATIC[:-1])]
+    return BesideEngine(engine, settings.against, makers)
 
 
 def _automatic(settings: Settings, planned: Planned, gpus: bool) -> tuple[Engine, str]:

@@ -87,6 +87,8 @@ class Settings:
     images_from: Path | None = None
     # whether an image that can be had from nowhere is built
     may_build: bool = True
+    # the image that an interpreter is measured beside: a name, or "nearest"
+    against: str | None = None
 
 
 class Engine(Protocol):
@@ -98,6 +100,10 @@ class Engine(Protocol):
     measures_interpreter: bool = False
     # whether it takes images from the folder of --images-from
     loads_images: bool = False
+
+    def name_of(self, image: str) -> str:
+        """The name of the engine that runs this image: one engine may hold several."""
+        return self.name
 
     def unavailable(self) -> str | None:
         """Why this engine cannot be used here; None when it can."""

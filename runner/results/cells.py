@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 MISSING = "missing"
 # The most characters of a line that names such cells: some 500 of them.
 MOST_NAMES = 20_000
+# Of the cells that are not yet run a line names so many.
+_NAMED = 6
 _IMPORTED = "run kit.py again on the machine that measured it, and import that"
 
 
@@ -344,16 +346,18 @@ def not_yet_run(cells: Iterable[StoredCell]) -> tuple[str, ...]:
 
 
 def _names_by_key(cells: Iterable[StoredCell]) -> str:
-    """The cells by what they measure: `cnn-cifar10, 2 × A100, fp32, quick: torch-2.13.0-cu130, jax-0.10.2-cu130`."""
+    """The first cells by what they measure: `cnn-cifar10, 2 × A100, fp32, quick: torch-2.13.0-cu130, jax-0.10.2-cu130`."""
     names: dict[str, list[str]] = {}
-    for cell in cells:
+    every = list(cells)
+    for cell in every[:_NAMED]:
         key = cell.key
         place = ", ".join((key.workload, key.device, key.precision, key.preset))
         # An image may serve several frameworks. Its name begins with the one that it is made for.
         other = "" if cell.image.replace("-", "_").startswith(f"{cell.framework}_") else f" ({cell.framework})"
         mode = f" · {cell.mode}" if cell.mode not in ("", "default") else ""
         names.setdefault(place, []).append(cell.image + other + mode)
-    return "; ".join(f"{place}: {', '.join(same)}" for place, same in names.items())
+    more = f"; and {len(every) - _NAMED} more, which `runner report` names" if len(every) > _NAMED else ""
+    return "; ".join(f"{place}: {', '.join(same)}" for place, same in names.items()) + more
 
 
 def foreign_processes(rows: Iterable[Row]) -> tuple[str, ...]:

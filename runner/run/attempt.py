@@ -243,7 +243,9 @@ class Attempt:
         recorder = Recorder(self._observe)
         self._began = self._heard = time.monotonic()
         with _starting():
-            self._cache = cache = cell_cache.folder_of(site.engine.name, job.cell.image, prepared.digest)
+            self._cache = cache = cell_cache.folder_of(
+                site.engine.name_of(job.cell.image), job.cell.image, prepared.digest
+            )
             self._room = cell_cache.Room.of(cache)
             self._count_at = self._room.bytes - _COUNT_AFTER_BYTES
             # A CPU cell compiles nothing there.
@@ -369,7 +371,7 @@ class Attempt:
         return Parcel(
             cell_id=self.job.cell.id,
             repeat=self.job.repeat,
-            engine=self._site.engine.name,
+            engine=self._site.engine.name_of(self.job.cell.image),
             data_given=self._site.data is not None,
             uuids=self.slot.device_uuids,
             boards=self.boards,

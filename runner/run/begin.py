@@ -58,7 +58,13 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
         options = options.model_copy(update={"precisions": (*options.precisions, *_tensor_core_precision(machine))})
     # One machine builds its missing images once. Each of a thousand nodes would do it for itself.
     one_machine = options.nodes is None or options.nodes.startswith("local:")
-    settings = Settings(options.base_image, options.python, options.images_from, options.build or one_machine)
+    settings = Settings(
+        options.base_image,
+        options.python,
+        options.images_from,
+        options.build or one_machine,
+        None if options.against == "none" else options.against,
+    )
     # It reads hundreds of files: once for both plans.
     earlier = earlier_seconds(options.out)
 

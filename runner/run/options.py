@@ -87,6 +87,11 @@ class Options(Request):
     python: Path | None = Field(
         default=None, description="With --engine host: the interpreter to measure; default: the runner's own."
     )
+    against: str = Field(
+        default="none",
+        description="With --engine host: measure this image of the catalog beside the interpreter, in the same blocks; nearest: of each "
+        "framework the nearest release; none: nothing.",
+    )
     profile: bool = Field(
         default=False, description="After each measurement, run a few steps under the framework's own profiler."
     )

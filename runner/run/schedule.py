@@ -492,7 +492,8 @@ class CellRunner:
         """Store a job that could not be run."""
         if self.refuse:
             return self.refuse(job, kind, reason)
-        parcel = Parcel(job.cell.id, job.repeat, self.site.engine.name, ended_by=(kind, reason[:MOST_REASON]))
+        engine = self.site.engine.name_of(job.cell.image)
+        parcel = Parcel(job.cell.id, job.repeat, engine, ended_by=(kind, reason[:MOST_REASON]))
         self.site.store(job, parcel)
         return self._report(Outcome(job, "failed", reason, 0.0))
 

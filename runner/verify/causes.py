@@ -17,6 +17,7 @@ from bench import rules
 from reports.wording import percent, plural
 from runner.catalog import cuda as cuda_releases
 from runner.results.on_disk.other_work import OtherWork
+from runner.verify.probes import yardstick
 from runner.verify.probes.ceilings import Ceilings, best, is_machine_busy
 from runner.verify.references.clock_telemetry import Telemetry
 from runner.verify.references.facts import Facts
@@ -127,6 +128,14 @@ def _ptx(case: Case) -> Iterator[Cause]:
         f"the build's PTX at the start, if it has any{took}",
         f"install a build for CUDA {first} or later",
     )
+
+
+def _blas(case: Case) -> Iterator[Cause]:
+    blas = yardstick.reference_blas(case.ceilings.libraries) if case.ceilings else None
+    if blas:
+        yield Cause(
+            "the reference BLAS", f"its BLAS is {blas}, which is not made for speed", yardstick.OF_THE_DISTRIBUTION
+        )
 
 
 def _threads(case: Case) -> Iterator[Cause]:
@@ -307,7 +316,7 @@ def _unsteady(case: Case) -> Iterator[Cause]:
 
 
 _LOOKS: tuple[Callable[[Case], Iterator[Cause]], ...] = (
-    _cpu_only, _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _power_limit, _throttled, _busy, _settings, of_ceilings, _unsteady,
+    _cpu_only, _blas, _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _power_limit, _throttled, _busy, _settings, of_ceilings, _unsteady,
 )  # fmt: skip
 
 

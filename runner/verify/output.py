@@ -28,10 +28,7 @@ from runner.verify.verification import CellFinding, Verification, margin_text
 # The most cells to name of those with the same sentence.
 _NAMED = 3
 
-METHOD = (
-    "ratio: measured over reference, with its 90 % interval; above 1 is slower. A time is the geometric mean of the repeats' mean steps: "
-    "of five repeats or more without the fastest and the slowest. docs/verify.md says when a cell is slow, and what is assumed."
-)
+METHOD = "ratio: measured over reference, above 1 is slower; docs/verify.md says how it is judged, and what is assumed"
 
 HEADINGS = ("cell", "measured", "reference", "ratio", "assumed", "verdict", "likely cause")
 
@@ -61,6 +58,11 @@ def cells_of(finding: CellFinding) -> tuple[str, ...]:
         ends = f" (95 %: {_milliseconds(step.low)} to {_milliseconds(step.high)})" if step.low is not None else ""
         ends = f" ({step_interval(step)})" if says_nothing(step) else ends
         measured = f"{_milliseconds(step.value)} ms{ends}"
+    if finding.beside and finding.beside.ratio and not ratio:
+        of = finding.beside
+        reference = f"{_milliseconds(of.seconds)} ms, {of.image} beside it"
+        ends = "–" if of.low is None or of.high is None else f"{number(of.low, 3)} to {number(of.high, 3)}"
+        interval = f"{number(finding.beside.ratio, 3)} (95 %: {ends})"
     if finding.reference and not ratio:
         reference = f"{_milliseconds(finding.reference_seconds)} ms, {finding.reference}"
     if finding.expectation:
@@ -119,6 +121,11 @@ def _ending_of_pass(verification: Verification, nodes: str) -> str:
     margins = sorted({finding.margin for finding in verification.findings if finding.kind in PASS or finding.sound})
     margin = " or ".join(map(margin_text, margins))
     none = f"no {stood_out} stood out, " if verification.fleets else ""
+    if all(finding.beside and finding.beside.ratio and not finding.ratio for finding in verification.findings):
+        return (
+            f"pass: {none}no cell takes longer than the pinned image beside it by more than its release explains, and every cell computes "
+            "the specified network"
+        )
     if all(kind in PASS for kind in kinds):
         return f"pass: {none}no cell is slower than its reference by more than {margin}, and every cell computes the specified network"
     if all(
@@ -235,6 +242,11 @@ def _beside(finding: CellFinding) -> Iterator[str]:
     versions = {"cuda": facts.cuda_version, "cudnn": facts.cudnn_version}
     for issue in known_issues(facts.framework, facts.mode, facts.precision, versions, facts.compute_capability):
         yield f"  known issue: {issue}"
+    if finding.kind == "slow" and finding.beside and finding.beside.ratio and not finding.causes:
+        yield (
+            f"  no recorded fact explains it: install {finding.facts.framework} {finding.beside.release} into its own environment, and "
+            "verify that: if it is as fast as the pinned image, the installation is at fault"
+        )
     for cause in finding.causes:
         yield visible(f"  {cause.name}: {cause.evidence}")
         yield visible(f"    fix: {cause.fix}")
@@ -301,13 +313,14 @@ def _heat(verification: Verification) -> Iterator[str]:
 
 def terminal(verification: Verification) -> None:
     """Print the table and what stands below it."""
+    print(folded(ending(verification)))
     rows = rows_of(verification)
     # A column in which no row says anything is no column.
     kept = [at for at in range(len(HEADINGS)) if at == 0 or any(row[at] != "–" for row in rows)]
     print_table([HEADINGS[at] for at in kept], [[row[at] for at in kept] for row in rows])
     for line in rack_map.lines(verification.fleets):
         print(line)
-    for line in (*details(verification), ending(verification)):
+    for line in details(verification):
         print(folded(line))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from runner.results.rank.blocks import Scatter
 from runner.results.statistics import Array, Estimate, log_levels, of_kind
 from runner.results.steadiness import level_shift, slowdown
 from runner.results.store import RunStore
+from runner.verify.beside import Beside, is_installation, pinned_beside, ratios, without_pinned
 from runner.verify.causes import Case, Cause, causes, per_cent
 from runner.verify.outliers import FleetFinding
 from runner.verify.probes.ceilings import is_machine_busy
@@ -71,6 +73,7 @@ class CellFinding:
     repeat_length: float | None = None  # seconds of a repeat's steady windows together
     celsius: float | None = None  # the highest temperature that a GPU reached in any repeat, where telemetry has it
     among: AmongMachines | None = None  # its place among the machines of an index of references
+    beside: Beside | None = None  # the pinned image that was measured in the same run
 
 
 @dataclass(frozen=True)
@@ -140,15 +143,78 @@ def _without_reference(finding: CellFinding) -> bool:
 def assess(folders: Sequence[Path], references: Sequence[Reference], margin: float | None = None) -> Verification:
     """Judge every cell of some stored runs beside the references. Raises StoreError."""
     cells = read_runs(folders)
+    against, pinned = _against(folders, cells, margin)
+    runs = {run_id for run_id, _ in against}
+    cells = [one for one in cells if one.cell.run_id not in runs or is_installation(one)]
     begun = [measured for measured in cells if measured.cell.status != MISSING]
     chosen = [_chosen(measured, references) for measured in begun]
     questions = questions_of((measured.cell.run_id, measured.facts.device_kind) for measured in begun)
     findings = [
         _finding(*of_cell, margin, questions) for of_cell in zip(begun, chosen, _ratios(begun, chosen), strict=True)
     ]
+    findings = [
+        _held_against(
+            finding, against[finding.run_id, finding.cell_id], measured, pinned.get((finding.run_id, finding.cell_id))
+        )
+        if (finding.run_id, finding.cell_id) in against
+        else finding
+        for finding, measured in zip(findings, begun, strict=True)
+    ]
     findings.sort(key=lambda finding: (finding.facts.name, finding.facts.image, finding.device_uuid))
     names = {RunStore(folder).run_id: run_word(folder) for folder in folders}
     return Verification(tuple(findings), waiting=not_yet_run(measured.cell for measured in cells), names=names)
+
+
+# A cell of a run: the run's id and its own.
+_Place = tuple[str, str]
+
+
+def _against(
+    folders: Sequence[Path], cells: Sequence[Measured], margin: float | None
+) -> tuple[dict[_Place, Beside], dict[_Place, Measured]]:
+    """Each installation's cell beside the pinned image of its run, and the pinned image's cell; without one: why."""
+    found: dict[_Place, Beside] = {}
+    pinned: dict[_Place, Measured] = {}
+    for folder in folders:
+        manifest = RunStore(folder).manifest()
+        run_id = str(manifest["run_id"])
+        own = [one for one in cells if one.cell.run_id == run_id]
+        if not (why := without_pinned(manifest)):
+            continue
+        pairs = pinned_beside(own)
+        pinned |= {(run_id, cell_id): one for cell_id, one in pairs.items()}
+        installed = [one for one in own if is_installation(one) and one.cell.status != MISSING]
+        lacking = [one for one in installed if one.cell.cell_id not in pairs]
+        found |= {(run_id, one.cell.cell_id): Beside("", "", reason=why) for one in lacking}
+        found |= {(run_id, cell_id): one for cell_id, one in ratios(folder, pairs, installed, margin).items()}
+    return found, pinned
+
+
+def _held_against(finding: CellFinding, beside: Beside, measured: Measured, pinned: Measured | None) -> CellFinding:
+    """A finding with what the pinned image beside it says: that decides where no reference does, and no reference clears it."""
+    finding = replace(finding, beside=beside)
+    if finding.kind in ("wrong", "failed", "slow") or finding.parity_passed is None or not measured.repeats:
+        return finding
+    if beside.ratio is None:
+        return finding if finding.kind in PASS else replace(finding, reason=f"{finding.reason}; {beside.reason}")
+    kind, reason = finding.kind, beside.reason
+    if kind not in PASS or beside.verdict == "slow":
+        kind = beside.verdict
+    if finding.ratio is not None:
+        reason = f"{reason}; beside its reference: {finding.reason}"
+    found: tuple[Cause, ...] = ()
+    if kind not in PASS and pinned is not None:
+        found = tuple(causes(replace(_case(measured, ChosenReference()), **_of_pinned(pinned))))
+    return replace(finding, kind=kind, reason=reason, expectation=None, nearest=None, causes=found or finding.causes)
+
+
+def _of_pinned(pinned: Measured) -> dict[str, Any]:
+    """The pinned image's part of a case."""
+    return {
+        "reference": pinned.facts,
+        "reference_ceilings": pinned.ceilings,
+        "reference_telemetry": pinned.telemetry,
+    }
 
 
 def _chosen(measured: Measured, references: Sequence[Reference]) -> ChosenReference:

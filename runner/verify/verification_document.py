@@ -8,6 +8,7 @@ from typing import Any, Literal
 from typing_extensions import TypedDict
 
 from runner.results.statistics import Estimate
+from runner.verify.beside import Beside
 from runner.verify.causes import Cause
 from runner.verify.outliers import Deviation, DeviceFleet, Spot
 from runner.verify.output import next_step
@@ -48,6 +49,7 @@ class FindingRecord(TypedDict):
     repeat_length: float | None
     celsius: float | None
     among: AmongMachines | None
+    beside: Beside | None
 
 
 class TogetherRecord(TypedDict):

@@ -120,6 +120,10 @@ def _measure(
     seconds = _seconds(prospect)
     more = f", and at most {length(at_most * seconds)} with further repeats of what is not yet sure"
     say(f"level 3: about {length(seconds)} with all that comes before the cells{more if at_most < math.inf else ''}")
+    if prospect.options.against != "none":
+        images = [name for name in prospect.images if prospect.engine.name_of(name) != prospect.engine.name]
+        beside = ", ".join(images) or "no image of the catalog fits"
+        say(f"measured beside it: {beside}; {prospect.fetches()} to fetch; --against none leaves it out")
     with interruptible(), lease.hold(prospect.leased(prospect.jobs), run.run_id, say, options.wait):
         # Another runner's time is not ours.
         ends_at = time.monotonic() + at_most * seconds
@@ -165,7 +169,10 @@ def repeats_wanted(verification: Verification, most: int) -> dict[str, int]:
     """
     wanted: dict[str, int] = {}
     for one in verification.findings:
-        if one.ratio and one.kind in ("open", "slow") and not beyond_doubt(one.ratio, one.margin):
+        if one.beside and one.beside.ratio and one.kind == "open":
+            # Both sides, or there would be no more blocks of the two.
+            wanted |= dict.fromkeys((one.cell_id, one.beside.cell_id), most)
+        elif one.ratio and one.kind in ("open", "slow") and not beyond_doubt(one.ratio, one.margin):
             repeats = most * TO_ACCUSE if one.ratio.value > 1 + one.margin else most
             if narrows(one.ratio, repeats):
                 wanted[one.cell_id] = repeats

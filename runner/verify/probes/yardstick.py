@@ -32,7 +32,7 @@ _MOST_BYTES = 64 * 1024
 
 # Debian's reference BLAS lies in a folder of that name, built from source in the usual folders of libraries. Every other one has a name.
 _REFERENCE_BLAS = re.compile(r"(/blas|/lib|/lib64|/[a-z0-9_]+-linux-gnu[a-z0-9]*)/lib(c?blas)\.so[.0-9]*$")
-_OF_THE_DISTRIBUTION = (
+OF_THE_DISTRIBUTION = (
     "on Debian and Ubuntu `apt-get install libopenblas0-pthread` puts OpenBLAS in its place; or install the wheel"
 )
 _OF_OTHERS = "look at the BLAS that it is linked to, its build, and the threads that it may use"
@@ -75,7 +75,7 @@ def shortfall(framework: str, rates: Ceilings, yardstick: Ceilings) -> Shortfall
     saw = f"the runner's own NumPy does {here / 1e9:.0f} GFLOP/s on these cores, and {each}"
     if blas := reference_blas(rates.libraries):
         return Shortfall(
-            f"{saw}: its BLAS is the reference one, {blas}, which is not made for speed", _OF_THE_DISTRIBUTION
+            f"{saw}: its BLAS is the reference one, {blas}, which is not made for speed", OF_THE_DISTRIBUTION
         )
     return Shortfall(saw, _OF_OTHERS)
 

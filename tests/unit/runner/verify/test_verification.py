@@ -295,7 +295,7 @@ def test_cells_that_are_not_yet_run_are_not_judged_but_counted_in_a_line(tmp_pat
     (line,) = found.waiting
     count, _, names = line.partition("): ")
     assert count == f"{len(LEVELS) - 1} cells are not yet run (runner matrix --resume begun"
-    # Each has its name: the image, behind what it measures.
+    # The first of them have their names: the image, behind what it measures. Here all have.
     named = sorted(
         (place.partition(",")[0], image)
         for place, _, images in (one.partition(": ") for one in names.split("; "))

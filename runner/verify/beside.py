@@ -1,0 +1,164 @@
+"""An installation beside the pinned image that its run measured as well, in the same blocks: the verdict that needs no stored reference.
+
+Both were measured on one machine at one time, so neither the machine nor the day is between them. What is between them is what `runner
+compare` says of two cells of a run. Another release may be slower by itself, so it explains a gap up to what releases were seen to make.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from reports.data.groups import field_of
+from reports.data.model import MeasuredCell
+from reports.data.tables import ANSWER, load
+from reports.wording import framework_name
+from runner.catalog.images import load_catalog
+from runner.engines.base import DISK_BYTES_A_BYTE, DISK_BYTES_A_BYTE_FOR_GPUS
+from runner.engines.process.installed import ENGINE
+from runner.results.rank.ranking import Pair
+from runner.results.statistics import of_kind
+from runner.text import number
+from runner.verify.references.measured import Measured
+from runner.verify.verdict import MARGINS
+
+# How many times as long as another release one was seen to take, of a framework's healthy releases on one machine (docs/verify.md has the
+# measurements). A framework that is not here has the largest of them.
+RELEASES_DIFFER = {"torch": 1.5, "jax": 1.5, "tensorflow": 1.5}
+_MOST = max(RELEASES_DIFFER.values())
+
+# ok: as fast as the pinned image, or as its release explains.
+BesideVerdict = Literal["ok", "slow", "open"]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """An installation's cell beside that of a pinned image. Without numbers: why there are none."""
+
+    image: str
+    release: str  # of the framework in the image
+    cell_id: str = ""  # of the image's cell in the same run
+    seconds: float | None = None  # a step of the image
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    limit: float | None = None  # a ratio up to this is explained
+    verdict: BesideVerdict = "open"
+    reason: str = ""
+
+
+def is_installation(measured: Measured) -> bool:
+    """True if the cell ran in an interpreter that was there."""
+    return measured.facts.engine == ENGINE
+
+
+def pinned_beside(cells: Sequence[Measured]) -> dict[str, Measured]:
+    """The cell of the pinned image beside each installation's, by its id: of the same run and computation."""
+    pinned = {_computation(one): one for one in cells if not is_installation(one)}
+    found = ((one.cell.cell_id, pinned.get(_computation(one))) for one in cells if is_installation(one))
+    return {cell_id: other for cell_id, other in found if other is not None}
+
+
+def _computation(measured: Measured) -> tuple[object, ...]:
+    cell = measured.cell
+    # A cell that failed early does not say where its data came from.
+    return cell.run_id, cell.framework, cell.mode, replace(cell.key, data_source="")
+
+
+def ratios(
+    folder: Path, pairs: Mapping[str, Measured], installed: Iterable[Measured], margin: float | None
+) -> dict[str, Beside]:
+    """Each installation's cell of a run beside its pinned image, by the cell's id. Raises StoreError."""
+    groups = [group for workload in load([folder], ANSWER).workloads for group in workload.groups]
+    cells = {cell.cell_id: cell for group in groups for cell in group.cells}
+    return {
+        one.cell.cell_id: _beside(
+            cells, one, pairs[one.cell.cell_id], of_kind(MARGINS, one.facts.device_kind) if margin is None else margin
+        )
+        for one in installed
+        if one.cell.cell_id in pairs
+    }
+
+
+def _beside(cells: Mapping[str, MeasuredCell], installed: Measured, pinned: Measured, margin: float) -> Beside:
+    image, release = pinned.facts.image, pinned.facts.framework_version or "of an unknown release"
+    sides = [cells[one.cell.cell_id] for one in (installed, pinned)]
+    if why := sides[1].unsound:
+        return Beside(image, release, reason=f"the pinned {image} beside it has no step time: {why}{_takes(image)}")
+    if why := sides[0].unsound:
+        return Beside(image, release, reason=f"it is not held against the pinned {image}: {why}")
+    pair = field_of(sides, cells.values()).between(sides[0].anchor, sides[1].anchor, margin)
+    return _judged(installed, pinned, sides[1], pair, margin)
+
+
+def _takes(name: str) -> str:
+    """What an image takes, as the end of a sentence; empty of one that the catalog has no more."""
+    image = load_catalog().get(name)
+    if image is None:
+        return ""
+    disk = image.download_gb * (DISK_BYTES_A_BYTE_FOR_GPUS if image.accelerator == "cuda" else DISK_BYTES_A_BYTE)
+    return (
+        f"; it takes {number(image.download_gb, 2)} GB from the package index and about {number(disk, 2)} GB of disk, and `runner verify "
+        f"--against none` leaves it out"
+    )
+
+
+def _judged(installed: Measured, pinned: Measured, cell: MeasuredCell, pair: Pair, margin: float) -> Beside:
+    facts, ratio = installed.facts, pair.ratio
+    ours, theirs = facts.framework_version or "", pinned.facts.framework_version or ""
+    same = _release(ours) == _release(theirs)
+    limit = 1 + margin if same else RELEASES_DIFFER.get(facts.framework, _MOST)
+    low, high = ratio.low or 0.0, math.inf if ratio.high is None else ratio.high
+    verdict: BesideVerdict = "open"
+    if low > limit:
+        verdict = "slow"
+    elif ratio.value <= limit and high < limit * (1 + margin):
+        verdict = "ok"
+    name = framework_name(facts.framework)
+    said = (
+        f"takes {number(ratio.value, 3)} times as long as the pinned {name} {_release(theirs, 3)} on this machine, at this moment "
+        f"({number(low, 3)} to {number(high, 3)})"
+    )
+    return Beside(
+        image=pinned.facts.image,
+        release=theirs,
+        cell_id=pinned.cell.cell_id,
+        seconds=cell.step.value if cell.step else None,
+        ratio=ratio.value,
+        low=ratio.low,
+        high=ratio.high,
+        limit=limit,
+        verdict=verdict,
+        reason=said + _explained(verdict, low, limit, f"{name} {_release(ours, 3)}", same),
+    )
+
+
+def _explained(verdict: BesideVerdict, low: float, limit: float, ours: str, same: bool) -> str:
+    """What the release has to do with it, as the end of the sentence."""
+    seen = f"healthy releases were seen to differ by up to {number(limit, 3)} times"
+    if verdict == "slow":
+        return "" if same else f": its release, {ours}, does not explain that, since {seen}"
+    if verdict == "ok":
+        return f": its release, {ours}, explains that, since {seen}" if not same and low > 1 else ""
+    return f": the interval reaches across {number(limit, 3)}; more --repeats may tell"
+
+
+def _release(version: str, parts: int = 2) -> str:
+    """The first numbers of a release: 2.13 of 2.13.0+cpu."""
+    return ".".join(version.partition("+")[0].split(".")[:parts])
+
+
+def without_pinned(manifest: Mapping[str, Any]) -> str:
+    """Why a run that was to measure a pinned image has none of it, from its plan; empty where it was not to."""
+    if (manifest.get("options") or {}).get("against", "none") == "none":
+        return ""
+    skips = manifest.get("skips") or ()
+    why = next(
+        (f"{skip['image']}: {skip['reason']}" for skip in skips if not str(skip["image"]).startswith("host-")), ""
+    )
+    return (
+        f"nothing was measured beside it: {why or 'the catalog has no image of its framework for this kind of device'}"
+    )
