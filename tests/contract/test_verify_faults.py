@@ -55,7 +55,15 @@ def verify(tmp_path_factory: pytest.TempPathFactory) -> Verify:
             str(pythons[fault]),
         ]
         command += ["--frameworks", "torch", "--workloads", "cnn-cifar10", "--repeats", str(repeats)]
-        command += ["--against", "none", "--out", str(folder / "results"), "--references", str(folder / "references"), *words]
+        command += [
+            "--against",
+            "none",
+            "--out",
+            str(folder / "results"),
+            "--references",
+            str(folder / "references"),
+            *words,
+        ]
         narrow = (lambda: os.sched_setaffinity(0, cpus)) if cpus else None
         ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, preexec_fn=narrow)
         assert ended.stdout, ended.stderr[-2000:]
