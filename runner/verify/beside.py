@@ -23,12 +23,8 @@ from runner.results.rank.ranking import Pair
 from runner.results.statistics import of_kind
 from runner.text import number
 from runner.verify.references.measured import Measured
+from runner.verify.releases import limit_of
 from runner.verify.verdict import MARGINS
-
-# How many times as long as another release one was seen to take, of a framework's healthy releases on one machine (docs/verify.md has the
-# measurements). A framework that is not here has the largest of them.
-RELEASES_DIFFER = {"torch": 1.5, "jax": 1.5, "tensorflow": 1.5}
-_MOST = max(RELEASES_DIFFER.values())
 
 # ok: as fast as the pinned image, or as its release explains.
 BesideVerdict = Literal["ok", "slow", "open"]
@@ -110,7 +106,7 @@ def _judged(installed: Measured, pinned: Measured, cell: MeasuredCell, pair: Pai
     facts, ratio = installed.facts, pair.ratio
     ours, theirs = facts.framework_version or "", pinned.facts.framework_version or ""
     same = _release(ours) == _release(theirs)
-    limit = 1 + margin if same else RELEASES_DIFFER.get(facts.framework, _MOST)
+    limit = 1 + margin if same else limit_of(facts.framework)
     low, high = ratio.low or 0.0, math.inf if ratio.high is None else ratio.high
     verdict: BesideVerdict = "open"
     if low > limit:

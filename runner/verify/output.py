@@ -28,7 +28,9 @@ from runner.verify.verification import CellFinding, Verification, margin_text
 # The most cells to name of those with the same sentence.
 _NAMED = 3
 
-METHOD = "ratio: measured over reference, above 1 is slower; docs/verify.md says when a cell is slow, and what is assumed"
+METHOD = (
+    "ratio: measured over reference, above 1 is slower; docs/verify.md says when a cell is slow, and what is assumed"
+)
 
 HEADINGS = ("cell", "measured", "reference", "ratio", "assumed", "verdict", "likely cause")
 

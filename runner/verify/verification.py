@@ -16,6 +16,7 @@ from runner.results.rank.blocks import Scatter
 from runner.results.statistics import Array, Estimate, log_levels, of_kind
 from runner.results.steadiness import level_shift, slowdown
 from runner.results.store import RunStore
+from runner.text import number
 from runner.verify.beside import Beside, is_installation, pinned_beside, ratios, without_pinned
 from runner.verify.causes import Case, Cause, causes, per_cent
 from runner.verify.outliers import FleetFinding
@@ -25,6 +26,7 @@ from runner.verify.references.comparability import ChosenReference, reference_fo
 from runner.verify.references.facts import DifferentFact, Facts
 from runner.verify.references.measured import Measured, read_runs
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference
+from runner.verify.releases import explained_up_to
 from runner.verify.step_model import ModelledStep, modelled_step
 from runner.verify.together import Together, together
 from runner.verify.verdict import (
@@ -333,11 +335,27 @@ def _verdict(
         )
     if _other_sessions(chosen, cell.run_id)[1]:
         reason += "; this run is one that the reference was made from, and is compared with the others of it"
-    judged = excused(verdict, bool(chosen.excuses))
-    if chosen.excuses:
-        link = "; but the reason may be a difference: " if judged == "not-comparable" else "; though these differ: "
-        reason += link + "; ".join(map(str, chosen.excuses))
-    return judged, reason
+    return _excused(verdict, reason, ratio, measured.facts, chosen.excuses)
+
+
+def _excused(
+    verdict: CellVerdict, reason: str, ratio: Ratio, facts: Facts, excuses: Sequence[DifferentFact]
+) -> tuple[CellVerdict, str]:
+    """The verdict and its sentence, where these choices differ: they excuse a gap up to what they explain."""
+    if not excuses:
+        return verdict, reason
+    names = "; ".join(map(str, excuses))
+    limit = explained_up_to(facts.framework, facts.device_kind, excuses)
+    if verdict == "slow" and limit is not None and ratio.low > limit:
+        return (
+            verdict,
+            f"{reason}; these differ, and are differences that explain up to {number(limit, 3)} times, and not this: {names}",
+        )
+    judged = excused(verdict, differs=True)
+    if judged != "not-comparable":
+        return judged, f"{reason}; though these differ: {names}"
+    advice = "`runner verify --python` measures a pinned image beside it, which decides"
+    return judged, f"{reason}; but the reason may be a difference: {names}; {advice}"
 
 
 def _disturbed(measured: Measured, verdict: CellVerdict) -> str:

@@ -18,9 +18,9 @@ from runner.engines.process.venv import VenvEngine
 from runner.errors import ExitCode, UserError
 from runner.paths import PROJECT
 from runner.results.store import RunStore
-from runner.verify import beside as judgement
 from runner.verify import output, verification_run
 from runner.verify.references.measured import reference_of
+from runner.verify.releases import limit_of
 from runner.verify.verification import CellFinding, Verification, assess
 from tests.fixtures import synthetic
 
@@ -79,7 +79,7 @@ def test_a_gap_is_slow_beyond_what_its_release_explains(
 
 
 def test_of_a_few_repeats_near_the_limit_nothing_is_said_and_both_sides_are_repeated(run: Run) -> None:
-    limit = judgement.RELEASES_DIFFER["torch"]
+    limit = limit_of("torch")
     found = assess([run("1.13.1", 1.03 * limit, repeats=2)], [])
     finding = only(found)
     assert (finding.kind, found.exit_code) == ("open", ExitCode.OPEN)
@@ -95,6 +95,24 @@ def test_a_reference_of_the_same_sick_installation_does_not_clear_it(run: Run) -
     assert "beside its reference: " in finding.reason
     healthy = only(assess([run("1.13.1", 1.0, name="wednesday")], [lab]))
     assert healthy.kind in ("ok", "fast")
+
+
+def test_another_release_excuses_a_gap_to_a_reference_up_to_what_releases_were_seen_to_make(run: Run) -> None:
+    """On another machine of the same processor the reference alone decides."""
+    nothing_beside = {"options": {}}
+    lab = reference_of([run("2.13.0", 1.0, name="lab", **nothing_beside)], "lab", "0.1.0").reference
+
+    def of_installation(ratio: float, name: str) -> CellFinding:
+        found = assess([run("1.13.1", ratio, name=name, **nothing_beside)], [lab])
+        return next(one for one in found.findings if one.facts.engine == "host")
+
+    within = of_installation(1.25, "within")
+    assert within.kind == "not-comparable"
+    assert "may be a difference: framework_version 1.13.1" in within.reason
+    assert within.reason.endswith("`runner verify --python` measures a pinned image beside it, which decides")
+    beyond = of_installation(2.9, "beyond")
+    assert beyond.kind == "slow"
+    assert "differences that explain up to 1.5" in beyond.reason
 
 
 def test_without_the_image_it_says_what_that_takes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
