@@ -5,7 +5,7 @@ import platform
 import sys
 import time
 
-from bench import identity
+from bench import identity, speed
 from bench.errors import BenchError
 
 
@@ -57,6 +57,8 @@ def describe(framework, workload, setup, zero):
     versions = {"python": platform.python_version(), "numpy": numpy.__version__}
     versions.update(framework.versions())
     settings = {"mode": setup.mode, "precision": setup.precision, "threads_asked": setup.threads}
+    # What the adapter itself reads back wins.
+    settings.update(speed.facts(framework.NAME, setup.threads))
     settings.update(framework.settings())
     return {
         "framework": framework.NAME,

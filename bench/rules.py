@@ -47,6 +47,29 @@ WIDE = _HALF | {"tf32"}
 # Libraries read these when they are loaded.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
+# How the names of variables begin by which a site or a user makes frameworks and their libraries faster or slower.
+STEERING = (
+    "OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "MKLDNN_", "OPENBLAS_", "GOTO_", "BLIS_", "ATEN_", "TORCH", "PYTORCH_", "TF_",
+    "XLA_", "JAX_", "CUDA_", "NVIDIA_", "CUBLAS_", "CUDNN_", "NCCL_", "LD_PRELOAD", "LD_BIND_NOW", "LD_AUDIT", "LD_DEBUG", "GLIBC_TUNABLES",
+    "MALLOC_", "PYTHONMALLOC", "PYTHONDEVMODE", "PYTHONTRACEMALLOC", "PYTHONASYNCIODEBUG",
+)  # fmt: skip
+# Of these the ones that the runner or a framework's adapter sets, or that an image has: where files lie, which devices are seen.
+NOT_STEERING = (
+    "CUDA_CACHE_", "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH", "CUDA_VERSION", "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_", "NVIDIA_PRODUCT_NAME", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TORCH_HOME",
+    "XLA_PYTHON_CLIENT_", "TF_CPP_", "TF_CLI_", "TF_VAR_", "JAX_PLATFORMS", "JAX_COMPILATION_CACHE_DIR", "TF_FORCE_GPU_ALLOW_GROWTH",
+)  # fmt: skip
+
+
+def steering(environment):
+    """The variables among these that steer a framework: name -> value, without those that are empty."""
+    return {
+        name: environment[name]
+        for name in sorted(environment)
+        if name.startswith(STEERING) and not name.startswith(NOT_STEERING) and environment[name]
+    }
+
+
 # Names of metrics that the report looks for.
 WAITING_FOR_DATA = "waiting for data"  # the share of a window's time
 SKIPPED_STEPS = "skipped steps"  # by a loss scaler, so far

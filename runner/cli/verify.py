@@ -231,7 +231,8 @@ def _references(place: str | None, names: list[str] | None) -> Callable[[Sequenc
 
 def _measure(options: Options, each_gpu: bool, further: verification_run.Further, time: str | None) -> list[Path]:
     """Measure this machine, or the nodes that the options name; the folders of the runs."""
-    if sentence := causes.dropped(os.environ):
+    # Beside a pinned image the installation has them.
+    if (options.engine != "host" or options.against == "none") and (sentence := causes.dropped(os.environ)):
         note(sentence)
     if options.nodes is not None:
         # Only this needs them.

@@ -160,8 +160,8 @@ def _threads(case: Case) -> Iterator[Cause]:
         )
 
 
-# Variables by which a site or a user makes frameworks faster or slower, with their effect. Cells do not get them.
-_STEERING = {
+# The effect of some variables that steer frameworks (bench/rules.py).
+_EFFECTS = {
     **dict.fromkeys(rules.THREAD_VARIABLES, "the number of threads"),
     "CUDA_LAUNCH_BLOCKING": "each kernel is waited for",
     "GOMP_CPU_AFFINITY": "where threads run",
@@ -180,13 +180,70 @@ _STEERING = {
 def dropped(variables: Mapping[str, str]) -> str | None:
     """A sentence on the variables of this shell that cells do not get: the user's own programs do, and no verdict sees their effect."""
     found = [
-        f"{name}={variables[name][:60]} ({what})" for name, what in sorted(_STEERING.items()) if variables.get(name)
+        f"{name}={value[:60]}{f' ({_EFFECTS[name]})' if name in _EFFECTS else ''}"
+        for name, value in rules.steering(variables).items()
     ]
     if not found:
         return None
     return (
         f"cells do not get {', '.join(found)}: your own programs do, so they may be slower than what is verified here"
     )
+
+
+# Settings that slow a framework down: the name, the value that does, the cause, and the fix.
+_SLOWING = (
+    ("deterministic", True, "deterministic algorithms are on", "remove torch.use_deterministic_algorithms from the start-up file"),
+    ("anomaly_detection", True, "anomaly detection is on", "remove torch.autograd.set_detect_anomaly from the start-up file"),
+    ("default_dtype", "torch.float64", "float64 by default", "remove torch.set_default_dtype from the start-up file"),
+    ("eager", True, "functions run eagerly", "remove tf.config.run_functions_eagerly from the start-up file"),
+    ("xla", False, "XLA is off", "look for TF_XLA_FLAGS and tf.config.optimizer in a start-up file"),
+)  # fmt: skip
+
+# The words of PyTorch for the vector instructions that it uses, from none to the widest.
+_CAPABILITIES = ("NO", "DEFAULT", "AVX", "AVX2", "AVX512")
+
+
+def _slowing(case: Case) -> Iterator[Cause]:
+    own, other = case.facts.settings, case.reference.settings if case.reference else {}
+    for name, value, cause, fix in _SLOWING:
+        if own.get(name) == value and other.get(name) != value:
+            yield Cause(cause, _both(name, own, other), fix)
+    here, there = (str(settings.get("cpu_capability", "")) for settings in (own, other))
+    if here in _CAPABILITIES and there in _CAPABILITIES and _CAPABILITIES.index(here) < _CAPABILITIES.index(there):
+        yield Cause(
+            "vector instructions are not used",
+            _both("cpu_capability", own, other),
+            "unset ATEN_CPU_CAPABILITY; or the build lacks them, and a wheel has them",
+        )
+    if own.get("allocator") != other.get("allocator") and own.get("allocator"):
+        yield Cause("another allocator", _both("allocator", own, other), "look at LD_PRELOAD and /etc/ld.so.preload")
+    if own.get("build_type", "Release") == "Debug" and other.get("build_type") != "Debug":
+        yield Cause("a debug build", _both("build_type", own, other), "install the release build")
+
+
+def _variables(case: Case) -> Iterator[Cause]:
+    own, other = case.facts.settings, case.reference.settings if case.reference else {}
+    named = [name for name in own if name.startswith(VARIABLE) and own[name] != other.get(name)]
+    for name in named if case.reference else ():
+        yield Cause(
+            f"{name.removeprefix(VARIABLE)} is set", _both(name, own, other), f"unset {name.removeprefix(VARIABLE)}"
+        )
+
+
+# How the names of settings begin that are variables of the process (bench/speed.py).
+VARIABLE = "variable "
+
+
+def _both(name: str, own: Mapping[str, object], other: Mapping[str, object]) -> str:
+    return f"{name} is {own.get(name, 'not recorded')} here, and {other.get(name, 'not set')} in the reference"
+
+
+def _builds(case: Case) -> Iterator[Cause]:
+    """What else differs in the installation: the BLAS, the least likely cause."""
+    own, other = case.facts.settings, case.reference.settings if case.reference else {}
+    for name in ("blas_built_with", "numpy_blas"):
+        if name in own and name in other and own[name] != other[name]:
+            yield Cause(f"another {name.replace('_', ' ')}", _both(name, own, other), "the wheel has the reference's")
 
 
 def _debug(case: Case) -> Iterator[Cause]:
@@ -201,9 +258,10 @@ def _debug(case: Case) -> Iterator[Cause]:
 
 def _settings(case: Case) -> Iterator[Cause]:
     """Switches that were on in the reference and are off here."""
+    slower = {(name, slow) for name, slow, *_ in _SLOWING}
     for name, value in sorted(case.facts.settings.items()):
         before = case.reference.settings.get(name) if case.reference else None
-        if before is True and value is False and "tf32" not in name:
+        if before is True and value is False and "tf32" not in name and (name, before) not in slower:
             yield Cause(f"{name} is off", f"{name} reads back as off; it is on in the reference", "switch it on")
 
 
@@ -316,7 +374,8 @@ def _unsteady(case: Case) -> Iterator[Cause]:
 
 
 _LOOKS: tuple[Callable[[Case], Iterator[Cause]], ...] = (
-    _cpu_only, _blas, _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _power_limit, _throttled, _busy, _settings, of_ceilings, _unsteady,
+    _cpu_only, _blas, _slowing, _variables,
+    _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _power_limit, _throttled, _busy, _settings, of_ceilings, _unsteady, _builds,
 )  # fmt: skip
 
 

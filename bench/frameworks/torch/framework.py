@@ -1,5 +1,6 @@
 """PyTorch's switches, versions and device, for every workload."""
 
+import re
 import shutil
 
 import torch
@@ -137,13 +138,29 @@ def device(setup):
     return dict(device, uuids=cuda.uuids(setup.devices))
 
 
+def _mkldnn_enabled():
+    return bool(getattr(torch._C, "_get_mkldnn_enabled", lambda: True)())
+
+
+def _built_with(pattern):
+    """What the build or the running machine has, by PyTorch's own words; None where these lack it."""
+    found = re.search(pattern, torch.__config__.show())
+    return found.group(1) if found else None
+
+
 def settings():
     return {
         "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
         "tf32_cudnn": torch.backends.cudnn.allow_tf32,
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "threads": torch.get_num_threads(),
-        "mkldnn": torch.backends.mkldnn.is_available(),
+        "mkldnn": torch.backends.mkldnn.is_available() and _mkldnn_enabled(),
+        "cpu_capability": _built_with(r"CPU capability usage: (\S+)"),
+        "blas_built_with": _built_with(r"BLAS_INFO=(\w+)"),
+        "build_type": _built_with(r"BUILD_TYPE=(\w+)"),
+        "default_dtype": str(torch.get_default_dtype()),
+        "deterministic": bool(getattr(torch, "are_deterministic_algorithms_enabled", bool)()),
+        "anomaly_detection": torch.is_anomaly_enabled(),
         # In memory. Networks on pictures say by settings_of where they have another.
         "layout": "NCHW",
     }

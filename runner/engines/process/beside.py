@@ -7,15 +7,19 @@ environment where one can be made here, and as a container where not.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
+from bench import rules
 from runner.catalog.images import Image, load_catalog
 from runner.catalog.names import suggest
 from runner.engines.base import Engine, EngineError, ReadyImage, Running, Slot
 from runner.engines.process.host import HostEngine, HostImage
+from runner.engines.process.installed import KEPT
+from runner.engines.process.process import start_process
 from runner.errors import UserError
 
 # In place of an image's name: the nearest release, and no image at all.
@@ -40,6 +44,12 @@ def nearest(installed: HostImage, catalog: Iterable[Image]) -> Image | None:
     offered.sort(key=lambda one: Version(one.framework_version), reverse=True)
     # Keras has releases of its own, and an image is named by the release of the library below it.
     return min(offered, key=lambda one: distance(one.framework_version, installed.framework_version), default=None)
+
+
+def _threads(variables: Mapping[str, str]) -> int | None:
+    """The number of threads that a user's programs compute with, where a variable says it: an adapter sets its own by --threads."""
+    said = [variables[name] for name in rules.THREAD_VARIABLES if variables.get(name, "").isdigit()]
+    return min(map(int, said)) if said else None
 
 
 class BesideEngine(Engine):
@@ -123,7 +133,14 @@ class BesideEngine(Engine):
     def start(
         self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
     ) -> Running:
-        return self._engine(prepared.image.name).start(prepared, arguments, slot, label, data, cache)
+        engine = self._engine(prepared.image.name)
+        if engine is not self._host:
+            return engine.start(prepared, arguments, slot, label, data, cache)
+        # The variables of the shell steer the user's own programs, so what is measured has them, too.
+        variables = rules.steering(os.environ)
+        if "--threads" not in arguments and (threads := _threads(variables)) and threads < slot.threads:
+            arguments = [*arguments, "--threads", str(threads)]
+        return start_process(prepared, arguments, slot, label, data, cache, keep=KEPT, extra=variables)
 
     def sweep(self) -> int:
         return sum(engine.sweep() for engine in self._used())

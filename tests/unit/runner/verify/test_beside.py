@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from bench import rules
 from runner.catalog.images import Image, load_catalog
 from runner.engines import choose
-from runner.engines.base import EngineError, Settings
+from runner.engines.base import EngineError, ReadyImage, Settings, Slot
 from runner.engines.process import beside as engine
 from runner.engines.process.host import HostEngine, HostImage
 from runner.engines.process.venv import VenvEngine
@@ -209,6 +211,32 @@ def test_an_engine_that_cannot_be_used_is_passed_over() -> None:
     both = engine.BesideEngine(Host(), PINNED, (broken, Sandbox))
     both.images(gpus=False)
     assert both.name_of(PINNED) == "venv"
+
+
+def test_the_installation_has_the_variables_of_the_shell_and_the_pinned_image_has_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A person's own programs have them."""
+    started: list[tuple[list[str], dict[str, str]]] = []
+
+    def start(prepared: object, arguments: list[str], *rest: object, extra: dict[str, str], **more: object) -> None:
+        started.append((list(arguments), extra))
+
+    monkeypatch.setattr(engine, "start_process", start)
+    monkeypatch.setattr("runner.engines.process.venv.start_process", start)
+    for name in rules.steering(os.environ):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    both = engine.BesideEngine(Host(), engine.NEAREST, (Sandbox,))
+    slot = Slot("cpu", (), (0, 1), None)
+    for image in both.images(gpus=False).values():
+        both.start(ReadyImage(image, "", ("python",)), ["run"], slot, "run", None, Path("cache"))
+    (own, variables), _, (pinned, without) = started
+    assert own == ["run", "--threads", "1"]
+    assert variables == {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "1"}
+    assert pinned == ["run"]
+    assert "ATEN_CPU_CAPABILITY" not in without
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,37 @@ def test_a_cuda_version_that_is_no_version_names_no_cause() -> None:
     assert causes(with_facts(HEALTHY_GPU, cuda_version="of somebody's own making")) == []
 
 
+@pytest.mark.parametrize(
+    ("settings", "reference", "cause", "evidence"),
+    [
+        ({"deterministic": True}, {"deterministic": False}, "deterministic algorithms are on", "deterministic is True here, and False"),
+        ({"default_dtype": "torch.float64"}, {"default_dtype": "torch.float32"}, "float64 by default", "torch.float32 in the reference"),
+        ({"cpu_capability": "DEFAULT"}, {"cpu_capability": "AVX2"}, "vector instructions are not used", "DEFAULT here, and AVX2"),
+        ({"allocator": "/lib/libc_malloc_debug.so.0"}, {}, "another allocator", "libc_malloc_debug.so.0 here, and not set"),
+        ({"variable XLA_FLAGS": "--slow"}, {}, "XLA_FLAGS is set", "--slow here, and not set in the reference"),
+        ({"mkldnn": False}, {"mkldnn": True}, "mkldnn is off", "reads back as off"),
+        ({"numpy_blas": "blas"}, {"numpy_blas": "scipy-openblas"}, "another numpy blas", "blas is blas here, and scipy-openblas"),
+        ({"build_type": "Debug"}, {"build_type": "Release"}, "a debug build", "Debug here, and Release"),
+    ],
+)  # fmt: skip
+def test_a_fact_of_an_installation_that_slows_it_down_is_named_with_both_values(
+    settings: dict[str, Any], reference: dict[str, Any], cause: str, evidence: str
+) -> None:
+    def of(own: dict[str, Any], other: dict[str, Any]) -> Case:
+        bare = HEALTHY_CPU.facts.model_copy(update={"settings": own})
+        return replace(HEALTHY_CPU, facts=bare, reference=bare.model_copy(update={"settings": other}))
+
+    (found, *rest) = causes(of(settings, reference))
+    assert found.name == cause
+    assert evidence in found.evidence
+    assert found.fix
+    # What both have explains nothing, and a healthier installation is accused of nothing.
+    assert causes(of(settings, settings)) == []
+    if "numpy_blas" not in settings:
+        assert rest == []
+        assert causes(of(reference, settings)) == []
+
+
 def test_variables_that_cells_do_not_get_are_told_with_their_effect() -> None:
     sentence = str(dropped({"OMP_NUM_THREADS": "1", "CUDA_LAUNCH_BLOCKING": "1", "HOME": "/home/me", "XLA_FLAGS": ""}))
     assert "CUDA_LAUNCH_BLOCKING=1 (each kernel is waited for), OMP_NUM_THREADS=1 (the number of threads)" in sentence
