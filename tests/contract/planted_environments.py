@@ -62,15 +62,18 @@ _ANOTHER_LOSS = """
 FAULTS = {"sound": "    pass", "one-thread": _ONE_THREAD, "slow-product": _SLOW_PRODUCT, "another-loss": _ANOTHER_LOSS}
 
 
-def make(folder: Path, python: Path, fault: str) -> Path:
-    """An environment in `folder` with what `python`'s has, and the fault; returns its interpreter."""
+def make(folder: Path, python: Path, fault: str, lines: str = "", early: str = "") -> Path:
+    """An environment in `folder` with what `python`'s has, and the fault; returns its interpreter.
+
+    `lines` stand in for the fault's, and `early` ones run before anything is imported.
+    """
     where = "import sysconfig; print(sysconfig.get_path('purelib'))"
     sound = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True).stdout.strip()
     subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
     own = folder / "bin" / "python"
     packages = Path(subprocess.run([own, "-c", where], capture_output=True, text=True, check=True).stdout.strip())
     (packages / "sound.pth").write_text(sound + "\n")
-    (packages / "sitecustomize.py").write_text(_HOOK.format(fault=FAULTS[fault]))
+    (packages / "sitecustomize.py").write_text(early + _HOOK.format(fault=lines or FAULTS[fault]))
     return own
 
 
