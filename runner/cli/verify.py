@@ -142,10 +142,8 @@ def verify(
     asked: dict[str, object] = {"--image": image, "--engine": engine, "--workloads": workloads}
     asked |= {"--python": options.python, "--least-gpus": options.least_gpus or None}
     _check({**asked, "--nodes": options.nodes, "--time": time}, bool(run), each_gpu)
-    # Other nodes, and GPUs beside one another, have each other.
-    if level < 3 or each_gpu:
-        options = options.model_copy(update={"against": "none"})
-    options = _measured(options, image, engine, tuple(map(full_name, split_words(workloads))) or ROSETTA)
+    names = tuple(map(full_name, split_words(workloads))) or ROSETTA
+    options = _measured(options, image, engine, names, beside=level == 3 and not each_gpu)
     if level < 3:
         _refuse_beside_level(level, {"--run": run, "--each-gpu": each_gpu, "--junit": junit, "--markdown": markdown})
         raise typer.Exit(_preflight(options, level, references, reference, output_format == "json", prometheus))
@@ -293,13 +291,17 @@ def _told(prometheus: Path | None) -> Iterator[None]:
         raise
 
 
-def _measured(options: Options, image: str | None, engine: str | None, workloads: tuple[str, ...]) -> Options:
-    """The options with what verify measures: one image, or without one this environment."""
+def _measured(
+    options: Options, image: str | None, engine: str | None, workloads: tuple[str, ...], beside: bool
+) -> Options:
+    """The options with what verify measures: one image, or without one this environment, `beside` a pinned one or not."""
     chosen = {
         "images": (image,) if image else (),
         "workloads": () if workloads == ("all",) else workloads,
         "engine": engine or ("auto" if image else "host"),
         "modes": ("default",),
+        # GPUs that are compared have one another.
+        "against": options.against if beside else "none",
     }
     return options.model_copy(update=chosen)
 

@@ -239,13 +239,11 @@ class Attempt:
 
         Raises EngineError when the engine could not do its part, and what the store raises.
         """
-        site, job = self._site, self.job
+        site = self._site
         recorder = Recorder(self._observe)
         self._began = self._heard = time.monotonic()
         with _starting():
-            self._cache = cache = cell_cache.folder_of(
-                site.engine.name_of(job.cell.image), job.cell.image, prepared.digest
-            )
+            self._cache = cache = self._folder(prepared)
             self._room = cell_cache.Room.of(cache)
             self._count_at = self._room.bytes - _COUNT_AFTER_BYTES
             # A CPU cell compiles nothing there.
@@ -295,6 +293,11 @@ class Attempt:
             jit_cache_grew_bytes=jit_cache.grew(cache, cached),
         )
         return *self._stored(parcel, prepared.source), wall
+
+    def _folder(self, prepared: ReadyImage) -> Path:
+        """The folder that the cells of its image write."""
+        image = self.job.cell.image
+        return cell_cache.folder_of(self._site.engine.name_of(image), image, prepared.digest)
 
     def _settle(self, ended: Exit, recorder: Recorder, cache: Path) -> None:
         """It has ended: what is to be said of that, and what becomes of the folder that its image's cells write."""

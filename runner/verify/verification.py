@@ -17,16 +17,16 @@ from runner.results.statistics import Array, Estimate, log_levels, of_kind
 from runner.results.steadiness import level_shift, slowdown
 from runner.results.store import RunStore
 from runner.text import number
-from runner.verify.beside import Beside, is_installation, pinned_beside, ratios, without_pinned
 from runner.verify.causes import Case, Cause, causes, per_cent
 from runner.verify.outliers import FleetFinding
+from runner.verify.pinned.measured_beside import PinnedBeside, is_installation, pinned_beside, ratios, without_pinned
+from runner.verify.pinned.release_limits import explained_up_to
 from runner.verify.probes.ceilings import is_machine_busy
 from runner.verify.references.among import AmongMachines, among_machines
 from runner.verify.references.comparability import ChosenReference, reference_for
 from runner.verify.references.facts import DifferentFact, Facts
 from runner.verify.references.measured import Measured, read_runs
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference
-from runner.verify.releases import explained_up_to
 from runner.verify.step_model import ModelledStep, modelled_step
 from runner.verify.together import Together, together
 from runner.verify.verdict import (
@@ -75,7 +75,7 @@ class CellFinding:
     repeat_length: float | None = None  # seconds of a repeat's steady windows together
     celsius: float | None = None  # the highest temperature that a GPU reached in any repeat, where telemetry has it
     among: AmongMachines | None = None  # its place among the machines of an index of references
-    beside: Beside | None = None  # the pinned image that was measured in the same run
+    beside: PinnedBeside | None = None  # the pinned image that was measured in the same run
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,9 @@ _Place = tuple[str, str]
 
 def _against(
     folders: Sequence[Path], cells: Sequence[Measured], margin: float | None
-) -> tuple[dict[_Place, Beside], dict[_Place, Measured]]:
+) -> tuple[dict[_Place, PinnedBeside], dict[_Place, Measured]]:
     """Each installation's cell beside the pinned image of its run, and the pinned image's cell; without one: why."""
-    found: dict[_Place, Beside] = {}
+    found: dict[_Place, PinnedBeside] = {}
     pinned: dict[_Place, Measured] = {}
     for folder in folders:
         manifest = RunStore(folder).manifest()
@@ -187,15 +187,17 @@ def _against(
         pinned |= {(run_id, cell_id): one for cell_id, one in pairs.items()}
         installed = [one for one in own if is_installation(one) and one.cell.status != MISSING]
         lacking = [one for one in installed if one.cell.cell_id not in pairs]
-        found |= {(run_id, one.cell.cell_id): Beside("", "", reason=why) for one in lacking}
+        found |= {(run_id, one.cell.cell_id): PinnedBeside("", "", reason=why) for one in lacking}
         found |= {(run_id, cell_id): one for cell_id, one in ratios(folder, pairs, installed, margin).items()}
     return found, pinned
 
 
-def _held_against(finding: CellFinding, beside: Beside, measured: Measured, pinned: Measured | None) -> CellFinding:
+def _held_against(
+    finding: CellFinding, beside: PinnedBeside, measured: Measured, pinned: Measured | None
+) -> CellFinding:
     """A finding with what the pinned image beside it says: that decides where no reference does, and no reference clears it."""
     finding = replace(finding, beside=beside)
-    if finding.kind in ("wrong", "failed", "slow") or finding.parity_passed is None or not measured.repeats:
+    if finding.kind in ("wrong", "failed", "slow") or finding.parity_passed is None:
         return finding
     if beside.ratio is None:
         return finding if finding.kind in PASS else replace(finding, reason=f"{finding.reason}; {beside.reason}")

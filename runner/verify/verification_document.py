@@ -8,10 +8,10 @@ from typing import Any, Literal
 from typing_extensions import TypedDict
 
 from runner.results.statistics import Estimate
-from runner.verify.beside import Beside
 from runner.verify.causes import Cause
 from runner.verify.outliers import Deviation, DeviceFleet, Spot
 from runner.verify.output import next_step
+from runner.verify.pinned.measured_beside import PinnedBeside
 from runner.verify.references.among import AmongMachines
 from runner.verify.references.facts import DifferentFact, Facts
 from runner.verify.step_model import ModelledStep
@@ -49,7 +49,7 @@ class FindingRecord(TypedDict):
     repeat_length: float | None
     celsius: float | None
     among: AmongMachines | None
-    beside: Beside | None
+    pinned: PinnedBeside | None
 
 
 class TogetherRecord(TypedDict):
@@ -135,6 +135,7 @@ def _finding(one: CellFinding, settled: bool) -> FindingRecord:
         ratio_high=ratio and ratio.high,
         ratio_from=ratio,
         facts_differ=one.differences,
+        pinned=one.beside,
     )
     return record
 

@@ -120,7 +120,7 @@ def _measure(
     seconds = _seconds(prospect)
     more = f", and at most {length(at_most * seconds)} with further repeats of what is not yet sure"
     say(f"level 3: about {length(seconds)} with all that comes before the cells{more if at_most < math.inf else ''}")
-    if prospect.options.against != "none":
+    if options.against != "none":
         images = [name for name in prospect.images if prospect.engine.name_of(name) != prospect.engine.name]
         beside = ", ".join(images) or "no image of the catalog fits"
         say(f"measured beside it: {beside}; {prospect.fetches()} to fetch; --against none leaves it out")

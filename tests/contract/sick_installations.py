@@ -113,7 +113,7 @@ def verified(python: Path, installation: Installation, out: Path) -> tuple[int, 
 
 def row(name: str, installation: Installation, code: int, found: Mapping[str, Any]) -> str:
     """A line of the table."""
-    beside = found["beside"] or {}
+    beside = found["pinned"] or {}
     ratio = (
         "–" if beside.get("ratio") is None else f"{beside['ratio']:.2f} ({beside['low']:.2f} to {beside['high']:.2f})"
     )

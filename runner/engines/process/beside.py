@@ -48,8 +48,8 @@ def nearest(installed: HostImage, catalog: Iterable[Image]) -> Image | None:
 
 def _threads(variables: Mapping[str, str]) -> int | None:
     """The number of threads that a user's programs compute with, where a variable says it: an adapter sets its own by --threads."""
-    said = [variables[name] for name in rules.THREAD_VARIABLES if variables.get(name, "").isdigit()]
-    return min(map(int, said)) if said else None
+    said = [rules.whole(variables.get(name, "")) for name in rules.THREAD_VARIABLES]
+    return min(filter(None, said), default=None)
 
 
 class BesideEngine(Engine):

@@ -21,8 +21,8 @@ from runner.errors import ExitCode, UserError
 from runner.paths import PROJECT
 from runner.results.store import RunStore
 from runner.verify import output, verification_run
+from runner.verify.pinned.release_limits import limit_of
 from runner.verify.references.measured import reference_of
-from runner.verify.releases import limit_of
 from runner.verify.verification import CellFinding, Verification, assess
 from tests.fixtures import synthetic
 

@@ -22,8 +22,8 @@ from runner.engines.process.installed import ENGINE
 from runner.results.rank.ranking import Pair
 from runner.results.statistics import of_kind
 from runner.text import number
+from runner.verify.pinned.release_limits import limit_of
 from runner.verify.references.measured import Measured
-from runner.verify.releases import limit_of
 from runner.verify.verdict import MARGINS
 
 # ok: as fast as the pinned image, or as its release explains.
@@ -31,7 +31,7 @@ BesideVerdict = Literal["ok", "slow", "open"]
 
 
 @dataclass(frozen=True)
-class Beside:
+class PinnedBeside:
     """An installation's cell beside that of a pinned image. Without numbers: why there are none."""
 
     image: str
@@ -66,7 +66,7 @@ def _computation(measured: Measured) -> tuple[object, ...]:
 
 def ratios(
     folder: Path, pairs: Mapping[str, Measured], installed: Iterable[Measured], margin: float | None
-) -> dict[str, Beside]:
+) -> dict[str, PinnedBeside]:
     """Each installation's cell of a run beside its pinned image, by the cell's id. Raises StoreError."""
     groups = [group for workload in load([folder], ANSWER).workloads for group in workload.groups]
     cells = {cell.cell_id: cell for group in groups for cell in group.cells}
@@ -79,13 +79,15 @@ def ratios(
     }
 
 
-def _beside(cells: Mapping[str, MeasuredCell], installed: Measured, pinned: Measured, margin: float) -> Beside:
+def _beside(cells: Mapping[str, MeasuredCell], installed: Measured, pinned: Measured, margin: float) -> PinnedBeside:
     image, release = pinned.facts.image, pinned.facts.framework_version or "of an unknown release"
     sides = [cells[one.cell.cell_id] for one in (installed, pinned)]
     if why := sides[1].unsound:
-        return Beside(image, release, reason=f"the pinned {image} beside it has no step time: {why}{_takes(image)}")
+        return PinnedBeside(
+            image, release, reason=f"the pinned {image} beside it has no step time: {why}{_takes(image)}"
+        )
     if why := sides[0].unsound:
-        return Beside(image, release, reason=f"it is not held against the pinned {image}: {why}")
+        return PinnedBeside(image, release, reason=f"it is not held against the pinned {image}: {why}")
     pair = field_of(sides, cells.values()).between(sides[0].anchor, sides[1].anchor, margin)
     return _judged(installed, pinned, sides[1], pair, margin)
 
@@ -102,7 +104,7 @@ def _takes(name: str) -> str:
     )
 
 
-def _judged(installed: Measured, pinned: Measured, cell: MeasuredCell, pair: Pair, margin: float) -> Beside:
+def _judged(installed: Measured, pinned: Measured, cell: MeasuredCell, pair: Pair, margin: float) -> PinnedBeside:
     facts, ratio = installed.facts, pair.ratio
     ours, theirs = facts.framework_version or "", pinned.facts.framework_version or ""
     same = _release(ours) == _release(theirs)
@@ -118,7 +120,7 @@ def _judged(installed: Measured, pinned: Measured, cell: MeasuredCell, pair: Pai
         f"takes {number(ratio.value, 3)} times as long as the pinned {name} {_release(theirs, 3)} on this machine, at this moment "
         f"({number(low, 3)} to {number(high, 3)})"
     )
-    return Beside(
+    return PinnedBeside(
         image=pinned.facts.image,
         release=theirs,
         cell_id=pinned.cell.cell_id,
