@@ -206,10 +206,11 @@ def _held_against(
         kind = beside.verdict
     if finding.ratio is not None:
         reason = f"{reason}; beside its reference: {finding.reason}"
-    found: tuple[Cause, ...] = ()
-    if kind not in PASS and pinned is not None:
-        found = tuple(causes(replace(_case(measured, ChosenReference()), **_of_pinned(pinned))))
-    return replace(finding, kind=kind, reason=reason, expectation=None, nearest=None, causes=found or finding.causes)
+    if _busy(measured):
+        reason = f"{reason}; other work kept the CPUs busy beside both, which may hide what more threads would do"
+    case = _case(measured, ChosenReference())
+    found = () if kind in PASS else causes(replace(case, **_of_pinned(pinned)) if pinned else case)
+    return replace(finding, kind=kind, reason=reason, expectation=None, nearest=None, causes=tuple(found))
 
 
 def _of_pinned(pinned: Measured) -> dict[str, Any]:

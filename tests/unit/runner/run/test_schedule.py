@@ -176,7 +176,7 @@ class Recorder(CellRunner):
     """Cells that only take their time. It keeps their order, and how many ran at once."""
 
     def __init__(self, folder: Path, loses: str = "no GPU") -> None:
-        engine: Any = SimpleNamespace(name="toy")
+        engine: Any = SimpleNamespace(name_of=lambda image: "toy")
         site = AttemptContext(engine, RunStore(folder), Limits(60, 60), None, Monitor())
         observer: Any = SimpleNamespace(started=lambda job: None, printed=print, ended=lambda outcome: None)
         super().__init__(site, FOUR, observer, lambda cell: 1.0)
