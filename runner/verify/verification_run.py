@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from runner.errors import CannotBeginError, UndecidedError
+from runner.errors import CannotBeginError, EngineError, UndecidedError
 from runner.machine import lease
 from runner.machine.detect import detect
 from runner.results.store import RunStore, write_bytes
@@ -184,7 +184,19 @@ def _measure_ceilings(prospect: Prospect, run: RunStore) -> None:
     cells = {(cell.image, cell.framework, cell.device_kind): cell for cell in prospect.plan.cells}
     for (image, framework, kind), cell in cells.items():
         slot = slot_of(prospect.machine, places(prospect.machine, kind)[:1])
-        prepared = prospect.engine.prepare(prospect.images[image], lambda line: print(f"     {line}", file=sys.stderr))
+        try:
+            prepared = prospect.engine.prepare(
+                prospect.images[image], lambda line: print(f"     {line}", file=sys.stderr)
+            )
+        except EngineError as error:
+            # Without the pinned image the installation is measured all the same.
+            if prospect.engine.name_of(image) == prospect.engine.name:
+                raise
+            print(
+                f"     {image}: {str(error).splitlines()[0]}: nothing is measured beside the installation",
+                file=sys.stderr,
+            )
+            continue
         try:
             rates = measure(prospect.engine, prepared, framework, cell.precision, slot, run.run_id)
         except CeilingsError as error:

@@ -11,7 +11,7 @@ import pytest
 
 from runner.catalog.images import load_catalog
 from runner.catalog.workloads import load_workloads
-from runner.engines.base import Engine, Slot
+from runner.engines.base import Engine, EngineError, Slot
 from runner.machine import lease
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.plan.durations import Durations
@@ -53,6 +53,27 @@ def test_the_probe_gets_the_part_of_the_machine_that_a_cell_gets(
     assert slot == slot_of(machine, places(machine, "cuda")[:1])
     assert (slot.device_uuids, slot.cpus) == (("GPU-0",), (0, 1))
     assert slot.memory_bytes is not None
+
+
+@pytest.mark.parametrize("engine_of_image", ["venv", "host"])
+def test_a_pinned_image_that_cannot_be_made_ends_nothing_and_an_installation_that_cannot_run_does(
+    tmp_path: Path, engine_of_image: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(image: object, say: object) -> None:
+        raise EngineError("no network\nand a log")
+
+    cell = make_cell()
+    engine = SimpleNamespace(prepare=refuse, name="host", name_of=lambda image: engine_of_image)
+    machine = Machine(Cpu("a CPU", (0, 1), 8 << 30), (), "none")
+    prospect: Any = SimpleNamespace(
+        plan=SimpleNamespace(cells=[cell]), machine=machine, engine=engine, images={cell.image: None}
+    )
+    if engine_of_image == "host":
+        with pytest.raises(EngineError, match="no network"):
+            verification_run._measure_ceilings(prospect, RunStore(tmp_path / "run"))
+        return
+    verification_run._measure_ceilings(prospect, RunStore(tmp_path / "run"))
+    assert f"{cell.image}: no network: nothing is measured beside the installation" in capsys.readouterr().err
 
 
 def test_the_probe_of_a_gpu_waits_for_its_lease_and_is_ended_by_an_interrupt(
