@@ -92,6 +92,11 @@ def _beside(cells: Mapping[str, MeasuredCell], installed: Measured, pinned: Meas
     return _judged(installed, pinned, sides[1], pair, margin)
 
 
+def _first_line(text: str) -> str:
+    """The cause of a failure; what follows is in the run's log."""
+    return text.strip().partition("\n")[0]
+
+
 def _takes(name: str) -> str:
     """What an image takes, as the end of a sentence; empty of one that the catalog has no more."""
     image = load_catalog().get(name)
