@@ -84,7 +84,7 @@ def _beside(cells: Mapping[str, MeasuredCell], installed: Measured, pinned: Meas
     sides = [cells[one.cell.cell_id] for one in (installed, pinned)]
     if why := sides[1].unsound:
         return PinnedBeside(
-            image, release, reason=f"the pinned {image} beside it has no step time: {why}{_takes(image)}"
+            image, release, reason=f"the pinned {image} beside it has no step time: {_first_line(why)}{_takes(image)}"
         )
     if why := sides[0].unsound:
         return PinnedBeside(image, release, reason=f"it is not held against the pinned {image}: {why}")
