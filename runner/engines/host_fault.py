@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from runner.engines import cell_cache
+from runner.engines import cell_cache, folder_probe
 from runner.errors import HOST_FAULTS, UserError
 from runner.known_messages import is_of_the_host
 from runner.paths import cache_folder
@@ -24,6 +24,18 @@ def is_host_fault(error: BaseException) -> bool:
         return error.errno in HOST_FAULTS
     # Python has no other error for a thread that cannot be started.
     return isinstance(error, UserError | RuntimeError) and is_of_the_host(str(error))
+
+
+def of_disk(of_engine: Callable[[], Path | None]) -> str:
+    """Why the disk of an engine's images fails, in a sentence; empty where it does not, or where this user may not try it.
+
+    An engine whose disk fails may say that it never had an image.
+    """
+    with contextlib.suppress(UserError):
+        folder = of_engine()
+        why = folder_probe.fault(folder, (folder_probe.write,)) if folder else None
+        return f"{folder} {why}" if why and is_of_the_host(why) else ""
+    return ""
 
 
 def is_short_of_room(folders: Iterable[Path]) -> bool:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from runner.engines.base import EngineError, EngineGoneError, ReadyImage, Slot
-from runner.engines.host_fault import is_host_fault, rooms
+from runner.engines.host_fault import is_host_fault, of_disk, rooms
 from runner.errors import HostFaultError, UserError
 from runner.machine.devices import Gpu, Machine
 from runner.machine.telemetry_gpu import GpuSampler, lost_board
@@ -231,7 +231,7 @@ class CellRunner:
                     gone = failed[image.name] = str(error)
                 except UserError as error:
                     failed[image.name] = str(error)
-                    if is_host_fault(error) and (fault := self._count_fault(str(error))):
+                    if (why := self._fault_of_machine(error)) and (fault := self._count_fault(why)):
                         raise fault from error
                     break
                 # If the engine does not come back, this ends the run; --resume prepares the image again.
@@ -398,11 +398,18 @@ class CellRunner:
         elif attempt.boards and (lost := lost_board(attempt.boards)):
             attempt.lost = lost
             return True
-        elif is_host_fault(error) and not self._stopped.is_set():
-            return self._after_host_fault(job, str(error))
+        elif not self._stopped.is_set() and (why := self._fault_of_machine(error)):
+            return self._after_host_fault(job, why)
         if not self._stopped.is_set():
             self.fail(job, "engine", str(error))
         return False
+
+    def _fault_of_machine(self, error: BaseException) -> str:
+        """Why the machine is the reason of an error; empty where it is not."""
+        if is_host_fault(error):
+            return str(error)
+        failing = of_disk(self.site.engine.images_folder)
+        return f"{error}; {failing}" if failing else ""
 
     def _after_host_fault(self, job: Job, reason: str) -> bool:
         """True if a job that its machine cut is tried again, after the others. It has no row: it is due again, now or at --resume.

@@ -37,7 +37,7 @@ def nothing_is_left(own: OwnEngine, tmp_path: Path) -> None:
     assert client.containers.list(all=True, filters={"label": OWNER_LABEL}) == []
     client.close()
     assert list((tmp_path / "leases").glob("*")) == []
-    assert list(tmp_path.rglob("*.part")) == []
+    assert not (parts := list(tmp_path.rglob("*.part"))), parts
     assert list((tmp_path / "results").rglob(".*")) == []
 
 

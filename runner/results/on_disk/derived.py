@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import trees
-from runner.errors import naming
+from runner.errors import ExitCode, code_of_fault, naming
 from runner.paths import cache_folder
 from runner.results.on_disk.schema import SCHEMA_VERSION, TABLES, arrow_schema
-from runner.results.on_disk.whole import StoreError, read_bytes, replace_bytes
+from runner.results.on_disk.whole import StoreError, read_bytes, replace_bytes, sync_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -364,14 +364,18 @@ def make_key() -> None:
 
 
 def _key() -> bytes:
-    """The key of this installation, which is made when it is needed first. Raises StoreError."""
+    """The key of this installation, which is made when it is needed first. Raises StoreError, or OSError where the machine is at fault."""
     path = cache_folder() / "tables.key"
     try:
-        # A cell without walls may have put there what is none; the run goes on.
-        if not _is_key(path) and trees.remove(path) is None:
-            trees.tell(f"{path} was no key: there is a new one, and the tables of runs are made anew")
-        return key_of(path)
+        with naming(path):
+            # A cell without walls may have put there what is none; the run goes on.
+            if not _is_key(path) and trees.remove(path) is None:
+                trees.tell(f"{path} was no key: there is a new one, and the tables of runs are made anew")
+            return key_of(path)
     except OSError as error:
+        # Another folder would help nobody: the runs of this installation are signed with the key on the disk that fails.
+        if code_of_fault(error) is ExitCode.CANNOT_BEGIN:
+            raise
         raise StoreError(
             f"{path} cannot be used ({error.strerror}), and no run is read without it; set XDG_CACHE_HOME to a folder of yours"
         ) from None
@@ -412,6 +416,8 @@ def _new_key(path: Path) -> bytes:
             os.link(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+    # Without its key, no parcel would be of this installation.
+    sync_names(path.parent)
     key = _read_key(path)
     if key is None:
         raise OSError(errno.EINVAL, "it is no key; remove it", str(path))

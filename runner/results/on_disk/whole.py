@@ -94,11 +94,16 @@ def replace_bytes(path: Path, data: bytes) -> None:
             aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_names(path.parent)
+
+
+def sync_names(folder: Path) -> None:
+    """Let the names of the files in a folder outlive a failure of power. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def open_parquet(data: bytes) -> pq.ParquetFile:

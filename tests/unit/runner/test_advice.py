@@ -285,8 +285,8 @@ REMOVED: dict[str, Set] = {
 # Those for which a whole run, an engine or a lock is needed: a piece of the sentence -> the file and the name of their test.
 ELSEWHERE = {
     "make room there": (
-        "run/test_full_disk.py",
-        "test_a_disk_that_another_fills_in_mid_run_loses_nothing_and_resume_measures_the_rest",
+        "run/test_failing_disks.py",
+        "test_a_disk_that_fails_in_mid_run_loses_nothing_and_resume_measures_the_rest",
     ),
     "=make it yours, or name another": (
         "../test_system_faults.py",

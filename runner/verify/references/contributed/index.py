@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -114,11 +115,27 @@ def index_of(rows: Iterable[BundleRow]) -> list[IndexCell]:
 
 
 def _cell(rows: Sequence[BundleRow]) -> IndexCell:
-    newest = max(rows, key=lambda row: (row.created, row.machine))
     machines: dict[str, dict[str, list[BundleRow]]] = {}
     for row in rows:
         machines.setdefault(row.contributor, {}).setdefault(row.machine, []).append(row)
-    return IndexCell(newest.facts, tuple(map(_middle, sorted(machines.items()))))
+    return IndexCell(_usual(rows), tuple(map(_middle, sorted(machines.items()))))
+
+
+def _usual(rows: Sequence[BundleRow]) -> Facts:
+    """The facts that most accounts share, of the newest of equals. They say what a cell may be compared with, so one account that dates its
+    bundle the latest must not choose them."""
+    newest = {row.contributor: row.facts for row in sorted(rows, key=lambda row: (row.created, row.machine))}
+    each = [(facts, _entries(facts)) for facts in newest.values()]
+    shared = Counter(entry for _, entries in each for entry in entries)
+    return max(reversed(each), key=lambda one: sum(shared[entry] for entry in one[1]))[0]
+
+
+def _entries(facts: Facts) -> set[tuple[object, ...]]:
+    """Each fact that was recorded, with its value."""
+    plain = {(name, value) for name, value in facts if not isinstance(value, dict)}
+    return plain.union(
+        *({(name, *entry) for entry in value.items()} for name, value in facts if isinstance(value, dict))
+    )
 
 
 def _middle(contributor: tuple[str, Mapping[str, Sequence[BundleRow]]]) -> IndexMachine:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from reports.answers.export import escaped, in_a_comment
 from runner.admission.sets import KnownNoises
+from runner.catalog.images import load_catalog
 from runner.errors import UserError
 from runner.results.statistics import of_kind
 from runner.text import in_a_line, number, plural
@@ -75,11 +76,12 @@ class BundleJudge:
 
         `contributor`: the account that brings them, where it is known.
         """
-        self._brought, self._contributor = brought, contributor and layout.slug(contributor)
+        self._brought, self._contributor = brought, contributor and layout.account_folder(contributor)
         # Contributor -> the machines that he has there.
         self._machines: dict[str, set[str]] = {}
         self._shapes: dict[str, str] = {}
-        self._digests: dict[str, tuple[str, str | None]] = {}
+        # Digest -> the image that has it, and who says so.
+        self._digests = _published()
         self._starts: dict[float, str] = {}
         self._noises = KnownNoises()
         self._rows: dict[str, list[BundleRow]] = {}
@@ -101,7 +103,7 @@ class BundleJudge:
             for noise in row.noises:
                 self._noises.add(noise, place)
             if row.image_digest:
-                self._digests[row.image_digest] = _image(row)
+                self._digests[row.image_digest] = _image(row), place
 
     def judge(self, path: Path, place: str) -> Judgement:
         """`place`: where the bundle lies in the collection."""
@@ -149,6 +151,8 @@ class BundleJudge:
             reasons.append(f"it is the first bundle of {who}: a person decides")
         elif machine not in known:
             reasons.append(f"{who} has {plural(len(known), 'machine')} here, and this is another one: a person decides")
+        if same := sorted(one for one, has in self._machines.items() if machine in has and one != contributor):
+            reasons.append(f"its machine has the pseudonym of a machine of {', '.join(same[:5])}: a person decides")
         first = [row.facts.name for row in bundle.rows if cell_id(row.facts) not in self._rows]
         if first:
             reasons.append(f"nothing is here to hold it against: {', '.join(first[:5])}: a person decides")
@@ -179,14 +183,17 @@ class BundleJudge:
         known = dict(self._digests)
         for row in bundle.rows:
             # An image that was built here and never pushed has no digest.
-            if row.image_digest and known.setdefault(row.image_digest, _image(row)) != _image(row):
-                return [f"its image {row.facts.image} has the digest of {known[row.image_digest][0]}"]
+            (image, lock), where = known.setdefault(row.image_digest, (_image(row), "this bundle"))
+            if row.image_digest and (image, lock) != _image(row):
+                return [f"its image {row.facts.image} has the digest of {image}, by {where}"]
         return []
 
     def _beside(self, row: BundleRow) -> CellJudgement:
         """A row beside the other machines of its cell."""
-        others = (one for one in self._rows.get(cell_id(row.facts), ()) if one.machine != row.machine)
-        alike = index_of(one for one in others if one.contributor != row.contributor or not row.contributor)
+        # An account may give its machine any pseudonym, so this is asked only where nobody knows who brought what.
+        apart = "contributor" if row.contributor else "machine"
+        own = getattr(row, apart)
+        alike = index_of(one for one in self._rows.get(cell_id(row.facts), ()) if getattr(one, apart) != own)
         logs = alike[0].logs if alike else ()
         if not logs:
             return CellJudgement(row, 0)
@@ -195,6 +202,12 @@ class BundleJudge:
             healthy = max(2 * math.log1p(of_kind(MARGINS, row.facts.device_kind)), _DEVIATIONS * spread_of(logs))
             most = min(most, healthy)
         return CellJudgement(row, len(logs), math.exp(_log(row) - median(logs)), math.exp(most))
+
+
+def _published() -> dict[str, tuple[tuple[str, str | None], str]]:
+    """The digests of the images that this release pulls: no bundle has a say in them."""
+    pinned = ((image.published.rpartition("@")[2], image) for image in load_catalog().values() if image.published)
+    return {digest: ((image.name, image.lock_sha256), "the catalog") for digest, image in pinned}
 
 
 def _image(row: BundleRow) -> tuple[str, str | None]:

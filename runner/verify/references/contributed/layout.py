@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote
 
 from runner import trees
 from runner.kit.contribution.run_facts import RunFacts, SharedCell
@@ -39,6 +40,11 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:100] or "unnamed"
 
 
+def account_folder(name: str) -> str:
+    """The folder of an account. No two accounts share one: `a_b` and `a-b` are two on GitHub, and anybody may register the second."""
+    return quote(name.lower(), safe="").replace(".", "%2E")
+
+
 def folder_of(device_model: str, image: str, workload: str) -> PurePosixPath:
     return PurePosixPath(slug(bare_model(device_model)), slug(image), slug(workload))
 
@@ -61,7 +67,7 @@ def parted(place: str) -> tuple[str, str]:
 
 def files_of(bundle: Bundle, contributor: str = "") -> dict[PurePosixPath, bytes]:
     """The bundles of a run for a collection: one for each of its folders."""
-    top = PurePosixPath(slug(contributor) if contributor else "")
+    top = PurePosixPath(account_folder(contributor) if contributor else "")
     parts: dict[PurePosixPath, list[SharedCell]] = {}
     for shared in bundle.facts.planned:
         parts.setdefault(_folder(shared), []).append(shared)

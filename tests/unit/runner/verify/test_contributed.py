@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from runner.catalog.images import load_catalog
 from runner.cli.main import app
 from runner.kit.contribution.shared_run import Bundle, bundle_of
 from runner.paths import PROJECT
@@ -25,12 +26,12 @@ from runner.results.store import RunStore
 from runner.verify.outliers import spread_of
 from runner.verify.references.among import among_machines
 from runner.verify.references.contributed import collection as contributed
-from runner.verify.references.contributed import derived_rows, index, layout
+from runner.verify.references.contributed import derived_rows, index, judge, layout
 from runner.verify.references.contributed.derived_rows import Derived
 from runner.verify.references.contributed.index import IndexCell
 from runner.verify.references.contributed.judge import FEWEST_BESIDE, MOST, BundleJudge, Judgement, comment
 from tests.fixtures import indexes
-from tests.fixtures.contributions import MODELS, Events, Forge, beside, cell_of, contribution, retold
+from tests.fixtures.contributions import IMAGE, MODELS, Events, Forge, beside, cell_of, contribution, retold
 from tests.fixtures.events import in_windows
 from tests.fixtures.forgeries import FORGERIES, faster, of_parcels
 from tests.fixtures.synthetic import CPU
@@ -552,6 +553,62 @@ def test_the_first_bundle_of_a_contributor_of_a_cell_and_of_a_second_machine_wai
     assert said["another machine"] == ("open", "honest-0 has 1 machine here, and this is another one: a person decides")
     assert said["another cell"][0] == "open"
     assert "nothing is here to hold it against" in said["another cell"][1]
+
+
+def test_who_takes_the_pseudonym_of_anothers_machine_is_held_against_it_and_waits_for_a_person() -> None:
+    """Without that, the only machine of a cell was left out as the forger's own, and nothing was beside his bundle."""
+    siege = Siege(np.random.default_rng(1))
+    siege.honest(1)
+    forged = siege.bring(1.0, "forger", a_person_says_yes=True, machine="honest-0")
+    assert forged.verdict == "open"
+    assert "its machine has the pseudonym of a machine of honest-0: a person decides" in forged.reasons
+    again = siege.bring(0.3, "forger", a_person_says_yes=False, machine="honest-0")
+    assert again.verdict == "open"
+    assert "less than the median of 1 machine" in again.reasons[0]
+
+
+def test_no_account_has_the_folder_of_another_one() -> None:
+    """GitHub has `name_company` for an account of a company, `app[bot]` for an app, and no two that differ in capital letters alone."""
+    names = ("lab", "lab_one", "lab-one", "lab.one", "lab[bot]", "lab-bot", "..", "-lab")
+    assert len({layout.account_folder(name) for name in names}) == len(names)
+    assert layout.account_folder("Lab-One") == layout.account_folder("lab-one") == "lab-one"
+    for name in names:
+        folder = layout.account_folder(name)
+        assert "/" not in folder
+        assert not folder.startswith(".")
+
+
+def test_the_newest_bundle_does_not_choose_what_a_cell_is_compared_as() -> None:
+    """Another driver excuses a gap: one account with a driver of its own, dated the latest, excused every slow machine."""
+    rows = list(indexes.rows_of(indexes.facts_of(), 1.0, 4))
+    odd = rows[0].model_copy(
+        update={
+            "facts": indexes.facts_of(driver_version="1.0"),
+            "contributor": "forger",
+            "created": "2026-11-29T10:00:00+00:00",
+        }
+    )
+    (cell,) = index.index_of([*rows, odd])
+    assert cell.facts == indexes.facts_of()
+    (cell,) = index.index_of([rows[0], odd])
+    assert cell.facts == odd.facts, "of two the newest says it"
+
+
+def test_the_digest_of_a_published_image_is_the_catalogs_and_no_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An account that says the digest of an image that nobody has brought yet would have all honest bundles of that image refused."""
+    image = load_catalog()[CELL_OF_ANOTHER_IMAGE]
+    digest = f"sha256:{'e' * 64}"
+    published = image.model_copy(
+        update={"published": f"registry.example.org/a/{image.name}:{'1' * 12}-{'2' * 12}@{digest}"}
+    )
+    monkeypatch.setattr(judge, "load_catalog", lambda: {image.name: published})
+    siege = Siege(np.random.default_rng(1))
+    siege.honest(2)
+    bundle = request(90, 1.0, "honest-0", "honest-0", siege.random)
+    squatting = bundle.model_copy(update={"rows": (bundle.rows[0].model_copy(update={"image_digest": digest}),)})
+    judgement = BundleJudge(siege.there, brought=True).judged(squatting, f"honest-0/{bundle.place}")
+    assert judgement.verdict == "refused"
+    assert judgement.reasons == (f"its image {IMAGE} has the digest of {image.name}, by the catalog",)
 
 
 def test_a_bundle_in_the_folder_of_another_account_is_refused(few: tuple[Path, Bundle]) -> None:
