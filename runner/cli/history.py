@@ -73,5 +73,11 @@ def _readable(folders: Sequence[Path]) -> Tables:
     for error in skipped:
         note(f"skipped: {visible(error)}")
     if not tables.runs:
+        # A disk that fails, or a cache that nobody can write, is no fault of the runs: the newest says it, with its code.
+        try:
+            renewed(folders[-1:])
+        except UserError as error:
+            if isinstance(error.__context__, OSError):
+                raise
         raise UserError("no run can be read, so there is no history; restore one of them, or name another --out")
     return tables

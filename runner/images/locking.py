@@ -31,9 +31,10 @@ from runner.catalog.architectures import (
     with_own_lock,
 )
 from runner.catalog.images import BASES, CatalogError, Image, read_bases, read_pins, requirements_digest
-from runner.errors import UserError, naming
+from runner.errors import ExitCode, UserError, naming
 from runner.images import lock_facts
 from runner.images.libraries.wheel_files import machines
+from runner.known_messages import is_of_the_host
 from runner.paths import find_program
 from runner.results import store
 
@@ -52,8 +53,15 @@ class UnresolvableError(LockError):
     """Requirements that no set of packages fulfils."""
 
 
+class NotAskedError(LockError):
+    """The package index does not answer, or this machine has no room to ask it."""
+
+    exit_code = ExitCode.CANNOT_BEGIN
+
+
 # uv exits with 1 where there is no solution, and with 2 where it could not ask.
 _NO_SOLUTION = 1
+_SILENT = "error sending request"
 
 
 def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
@@ -146,6 +154,7 @@ def resolve(
         constraints.unlink()
     if ended.returncode:
         kind = UnresolvableError if ended.returncode == _NO_SOLUTION else LockError
+        kind = NotAskedError if _SILENT in ended.stderr or is_of_the_host(ended.stderr) else kind
         raise kind(f"{requirements} cannot be resolved as of {day}:\n{ended.stderr.strip()}")
     return ended.stdout
 

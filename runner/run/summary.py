@@ -94,7 +94,8 @@ def conclude(
         more = " (--minutes 10 for ten minutes of it)" if minutes is not None else ""
         say(f"{how}; what had ended is kept. Go on with: {go_on_with(run)}{more}")
     fault = bool(again or why_ended) and why_ended != INTERRUPTED
-    return code_of(len(missing), why_ended == INTERRUPTED, minutes, measured, failed + fault)
+    # A repeat that is due again was not measured.
+    return code_of(len(missing), why_ended == INTERRUPTED, minutes, max(0, measured - len(again)), failed + fault)
 
 
 def code_of(missing: int, interrupted: bool, minutes: float | None, measured: int, failed: int) -> ExitCode:

@@ -373,8 +373,8 @@ def _key() -> bytes:
                 trees.tell(f"{path} was no key: there is a new one, and the tables of runs are made anew")
             return key_of(path)
     except OSError as error:
-        # Another folder would help nobody: the runs of this installation are signed with the key on the disk that fails.
-        if code_of_fault(error) is ExitCode.CANNOT_BEGIN:
+        # Another folder would help nobody where the key is: the runs of this installation are signed with it.
+        if code_of_fault(error) is ExitCode.CANNOT_BEGIN and path.exists():
             raise
         raise StoreError(
             f"{path} cannot be used ({error.strerror}), and no run is read without it; set XDG_CACHE_HOME to a folder of yours"

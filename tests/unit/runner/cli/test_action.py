@@ -41,7 +41,8 @@ SITUATIONS = {
     "a broken program": Situation("echo ModuleNotFoundError >&2; exit 1", False, 1),
     "killed for memory": Situation("kill -9 $$", False, 137),
     "no program": Situation("", False, 127),
-    "doubt that is no word": Situation("exit 3", True, 3, "no"),
+    "a switch of another word": Situation("exit 3", False, 2, "yes"),
+    "a switch in large letters": Situation("exit 0", False, 2, "True"),
 }
 
 

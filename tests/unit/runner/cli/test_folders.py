@@ -6,6 +6,7 @@ what a command would write into the checkout it cannot make.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import fcntl
@@ -13,6 +14,8 @@ import functools
 import os
 import pwd
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,10 +31,11 @@ from runner.doctor.scene import FAIL, OK, WARN, Scene
 from runner.engines.base import EngineError
 from runner.engines.process import venv
 from runner.engines.process.host import HostEngine
+from runner.errors import ExitCode
 from runner.paths import cache_folder
-from tests.fixtures import synthetic
 from tests.fixtures.commands import fresh_runner
-from tests.fixtures.mounts import tmpfs
+from tests.fixtures.contributions import contribution
+from tests.fixtures.mounts import TROUBLES, tmpfs
 from tests.fixtures.weekly import only_with
 
 IMAGE = "onnxruntime-1.26.0-cpu"
@@ -52,9 +56,9 @@ WORDS = {
     "verify": f"--gpus none --engine venv --image {IMAGE} --workloads resnet50-features --out NEW",
     "reference save": "OUT/d1 --name lab",
     "reference list": "",
-    "reference show": "lab",
-    "reference diff": "lab published",
-    "reference export": "lab NEW",
+    "reference show": "published",
+    "reference diff": "published published",
+    "reference export": "published -o NEW",
     "reference import": "NEW",
     "reference judge": "OUT",
     "reference index": "OUT -o NEW",
@@ -78,6 +82,22 @@ WORDS = {
     "images ci-matrix": "",
     # It starts the command `agent`, which ends its process and so cannot be called in this one.
     "nodes": f"--nodes local:1 {CELLS}",
+}
+
+
+# What else than 0 they end with here: nothing answers, what is imported is not there, and what was published has no samples.
+USUAL = {
+    **dict.fromkeys(("import", "blame", "reference import", "reference diff", "reference export"), ExitCode.USAGE),
+    **dict.fromkeys(("doctor", "images try"), ExitCode.FOUND),
+    "history": ExitCode.OPEN,
+    **dict.fromkeys(
+        (
+            "matrix",
+            "verify",
+            *(f"images {name}" for name in ("build", "reproduce", "push", "export", "lock", "update", "pin")),
+        ),
+        ExitCode.CANNOT_BEGIN,
+    ),
 }
 
 
@@ -184,11 +204,19 @@ ADVICE = re.compile(r"(?<![\w/])(XDG_(CACHE|DATA)_HOME|HOME|--out)(?!\w)")
 Situation = Callable[[pytest.MonkeyPatch, Path], contextlib.AbstractContextManager[None]]
 
 
+@functools.cache
+def measured() -> Path:
+    """Two runs of one machine, with parcels: where the cache is another one, a run's tables are made of these."""
+    folder = Path(tempfile.mkdtemp(prefix="dlbench-runs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for at in (1, 2):
+        contribution(folder / f"d{at}", seed=at)
+    return folder
+
+
 def run(name: str, situation: Situation, folder: Path) -> tuple[int, str]:
     """A command's exit code and what it said. It raises what the command raises."""
-    folder.mkdir()
-    for at in (1, 2):
-        synthetic.make_run(folder / "out" / f"d{at}", repeats=2, windows=3, draw=at)
+    shutil.copytree(measured(), folder / "out")
     words = WORDS[name].replace("OUT", str(folder / "out")).replace("NEW", str(folder / "new")).split()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -214,6 +242,7 @@ LONG = only_with("DLBENCH_FAULTS", "every other command is tried")
 )
 def test_every_command_works_as_ever_or_names_what_to_set(name: str, tmp_path: Path) -> None:
     usual = run(name, well, tmp_path / "well")
+    assert usual[0] == USUAL.get(name, ExitCode.OK), usual
     wrong = {}
     for number, (said, situation) in enumerate(SITUATIONS.items()):
         code, output = run(name, situation, tmp_path / str(number))
@@ -221,6 +250,50 @@ def test_every_command_works_as_ever_or_names_what_to_set(name: str, tmp_path: P
         if code != usual[0] and not ADVICE.search(output):
             wrong[said] = code, output
     assert wrong == {}, usual
+
+
+def on_a_bad_disk(trouble: str, place: str) -> Situation:
+    """What the command finds at that place lies on a disk that is full, read-only or failing by then."""
+
+    @contextlib.contextmanager
+    def bad_disk(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
+        what, disk = TROUBLES[trouble], folder / place
+        with well(patch, folder), contextlib.ExitStack() as stack:
+            if disk.exists():
+                disk.rename(folder / "before")
+            stack.enter_context(what.mounted(disk))
+            if (folder / "before").exists():
+                shutil.copytree(folder / "before", disk, dirs_exist_ok=True)
+                os.sync()
+            stack.enter_context(what.befalls(disk))
+            yield
+
+    return bad_disk
+
+
+# Each command meets each trouble at another place; in the long form, at each.
+TROUBLED = [("full", "new"), ("read-only", "cache"), ("failing", "out")]
+ALL_TROUBLED = [(trouble, place) for trouble in ("full", "read-only", "failing") for place in ("new", "cache", "out")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[LONG] * (name in ("images lock", "images update"))) for name in WORDS]
+)
+def test_a_disk_that_fails_under_a_command_has_the_same_code_in_all_of_them(name: str, tmp_path: Path) -> None:
+    long = os.environ.get("DLBENCH_FAULTS") == "all"
+    wrong = {}
+    for number, (trouble, place) in enumerate(ALL_TROUBLED if long else TROUBLED):
+        code, said = run(name, on_a_bad_disk(trouble, place), tmp_path / str(number))
+        assert "Traceback" not in said
+        if code == USUAL.get(name, ExitCode.OK):
+            continue
+        # A folder that can only be read was named by mistake, unless its disk is too small as well.
+        lacks = trouble != "read-only" or "the disk cannot hold it" in said
+        named = TROUBLES[trouble].words in said or "the disk cannot hold it" in said
+        if code != (ExitCode.CANNOT_BEGIN if lacks else ExitCode.USAGE) or not named:
+            wrong[trouble, place] = code, said
+    assert wrong == {}
 
 
 @pytest.mark.slow

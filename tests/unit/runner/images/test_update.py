@@ -133,6 +133,14 @@ def test_where_no_index_answers_nothing_is_said_of_newer_releases(
     assert tempfile.gettempdir() not in said.replace(str(cpu), "")
 
 
+def test_a_lock_that_no_index_answers_for_could_not_be_begun(cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    result = CliRunner().invoke(app, ["images", "lock", str(only(cpu).folder), "--date", "2026-02-02"])
+    assert "cannot be resolved" in result.stderr
+    assert result.exit_code == 4
+
+
 def test_a_pin_that_was_the_newest_is_followed_and_one_that_was_held_back_stays(cpu: Path) -> None:
     newer = update.find_newer(only(cpu), date(2026, 4, 1), quiet)
     assert newer is not None
