@@ -374,8 +374,8 @@ def _unsteady(case: Case) -> Iterator[Cause]:
 
 
 _LOOKS: tuple[Callable[[Case], Iterator[Cause]], ...] = (
-    _cpu_only, _blas, _slowing, _variables,
-    _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _power_limit, _throttled, _busy, _settings, of_ceilings, _unsteady, _builds,
+    _cpu_only, _blas, _slowing, _settings, _variables,
+    _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _power_limit, _throttled, _busy, of_ceilings, _unsteady, _builds,
 )  # fmt: skip
 
 
