@@ -278,6 +278,13 @@ KNOWN = (
         "free some space; if the cell fills it again, leave its image out",
         again=True,
     ),
+    # the runner, of an environment whose files somebody removed (runner.engines.process.venv)
+    Known(
+        r"its environment has lost \d+ files?",
+        "something removed files of the environment, as a purge of old files does",
+        "keep the folder of environments out of it, or set XDG_CACHE_HOME to another one",
+        again=True,
+    ),
     # the machine
     # pip, requests and Docker, of a proxy between them and the address that they ask.
     Known(
@@ -388,7 +395,8 @@ KNOWN = (
         again=True,
     ),
     Known(
-        r"Illegal instruction|SIGILL",
+        # TensorFlow's words, and the kernel's
+        r"compiled to use [A-Z0-9_. ]+ instructions?, but these aren't available|Illegal instruction|SIGILL",
         "the framework's build uses instructions that this CPU does not have (AVX in most)",
         "a newer CPU, or an older build of the framework",
     ),
@@ -411,6 +419,35 @@ KNOWN = (
         r"NCCL error|nccl(System|UnhandledCuda|Internal|Remote)Error",
         "the GPUs did not reach each other",
         "NCCL_DEBUG=INFO in the image tells more",
+    ),
+    # the loader, of what a distribution's slim image lacks
+    Known(
+        r"lib(GL|EGL|gthread-2\.0|glib-2\.0|X11|Xext|SM)\.so\.\d+[^\n]*cannot open shared object",
+        "the image lacks a library of the desktop, which a package that draws or reads pictures wants",
+        "install it into the image (Debian: libgl1, libglib2.0-0), or the package's build without it (opencv-python-headless)",
+    ),
+    Known(
+        r"exec format error|cannot execute binary file|Exec format error",
+        "the program is of another kind of processor than this machine's",
+        "take an image of this machine's architecture (`uname -m`), or install an emulator of the other one (binfmt)",
+    ),
+    # CUDA's names of errors (cuda.h)
+    Known(
+        r"CUDA_ERROR_CONTAINED|cudaErrorContained",
+        "an error of the GPU's memory ended this program, and stayed within it",
+        "start it again; `nvidia-smi -q -d ECC,ROW_REMAPPER` tells if the memory fails often",
+        again=True,
+    ),
+    Known(
+        r"uncorrectable NVLink error|CUDA_ERROR_NVLINK_UNCORRECTABLE|cudaErrorNvlinkUncorrectable",
+        "a link between GPUs failed",
+        "`nvidia-smi nvlink -e` names it; reset the GPUs, and look at the bridge or switch when it comes again",
+        again=True,
+    ),
+    Known(
+        r"No module named '?[\w.]+",
+        "the image lacks a Python package that its code wants",
+        "install it there, or build the image again",
     ),
     Known(
         r"Segmentation fault|SIGSEGV",
@@ -437,6 +474,18 @@ _XIDS = {
     95: ("an error of memory that may have reached every program", "reset the GPU"),
     119: ("the GPU's own processor (GSP) does not answer", "a newer driver; restart the machine"),
     120: ("the GPU's own processor (GSP) failed", "a newer driver; restart the machine"),
+    121: (
+        "an error on the link between CPU and GPU (C2C) was corrected",
+        "when it comes often, have the board looked at",
+    ),
+    140: ("an error of memory that could not be corrected", "reset the GPU; when it comes again, return it"),
+    143: ("the GPU could not be started", "reset the GPU, or restart the machine; when it comes again, return it"),
+    # NVLink 5, by its units: the catalog's 144 to 150.
+    **dict.fromkeys(
+        range(144, 151),
+        ("an error on an NVLink", "look at the bridge or switch, and `nvidia-smi nvlink -e`; reset the GPUs"),
+    ),
+    154: ("the driver says what the GPU needs to recover", "`nvidia-smi -q` shows it: a reset, a restart, or none"),
 }
 
 _OF_KIND = {

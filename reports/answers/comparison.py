@@ -17,7 +17,7 @@ from reports.answers.conditions import drifts
 from reports.answers.contrast import ALPHA, METHOD, Contrast, Side, as_ranked, shown
 from reports.answers.left import Left
 from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, matched, measured, unpaired
-from reports.answers.sessions import CommonShift, between_runs, two_runs
+from reports.answers.sessions import SHARED, CommonShift, between_runs, two_runs
 from reports.data.model import Tables
 from reports.wording import framework_name, listing, percent, plural
 from runner.errors import ExitCode, one_code
@@ -143,6 +143,8 @@ class Comparison:
         counts = listing([f"{many} {words}" for many, words in parts if many])
         compared = f"{plural(len(self.rows), 'cell')} compared" if self.rows else "no cell is compared"
         together = f" All cells together: {self.shift.row.words}." if self.shift else ""
+        if self.shift and self.shift.row.real and self.shift.agreed:
+            together += f" {SHARED}"
         others = listing([f"{many} {words}" for many, words in apart if many])
         return (
             compared + (f": {counts}." if counts else ".") + (f" Not compared: {others}." if others else "") + together
@@ -230,9 +232,11 @@ def _implied(kind: str, row: Contrast) -> tuple[str, ...]:
 
 
 def _differences(kind: str, row: Contrast) -> str:
-    """The recorded differences, besides the sides themselves."""
+    """The recorded differences, besides the sides themselves; of two runs also what was seen of the machine meanwhile."""
     implied = _implied(kind, row) if row.after.cells else ()
-    return "; ".join(str(fact) for fact in row.differences if fact.name not in implied)
+    # Another framework or image does other work: its power and heat follow from that.
+    seen = row.observed if kind == "run" else ()
+    return "; ".join(str(fact) for fact in (*row.differences, *seen) if fact.name not in implied)
 
 
 def _shared_columns(kind: str) -> tuple[export.Column, ...]:

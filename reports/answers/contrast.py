@@ -17,9 +17,10 @@ import numpy as np
 from reports.data.groups import left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
 from reports.wording import between, bound, number, percent, plural
-from runner.results import statistics, steadiness
+from runner.results import observed, statistics, steadiness
 from runner.results.cells import resume_command, step_of
 from runner.results.on_disk import isolation, roles
+from runner.results.on_disk.other_work import own_cpus
 from runner.results.rank.blocks import Blocks, moderated
 from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, in_blocks, within
 from runner.results.statistics import Estimate
@@ -108,7 +109,7 @@ class Side:
 
 @dataclass(frozen=True)
 class ChangedFact:
-    """A recorded fact that differs between the sides."""
+    """A recorded or observed fact that differs between the sides."""
 
     name: str
     before: str
@@ -143,10 +144,15 @@ class Contrast:
     def cell(self) -> MeasuredCell:
         return self.after.cells[0]
 
+    @cached_property
+    def observed(self) -> tuple[ChangedFact, ...]:
+        """What was seen of the machine while each side was measured, and differs: such as its clock, or other work."""
+        return observed_changes(self.before, self.after)
+
     @property
     def changed(self) -> str:
-        """The recorded facts that changed between the sides."""
-        return "; ".join(map(str, self.differences)) or "nothing recorded changed"
+        """The recorded facts that changed between the sides, and what was seen of the machine."""
+        return "; ".join(map(str, (*self.differences, *self.observed))) or "nothing recorded changed"
 
     @property
     def judged(self) -> Estimate | None:
@@ -210,6 +216,15 @@ def differences(before: Side, after: Side) -> tuple[ChangedFact, ...]:
         for name in old
         if name in new and old[name] != new[name]
     )
+
+
+def observed_changes(before: Side, after: Side) -> tuple[ChangedFact, ...]:
+    """What was seen of the machine while the sides were measured, and differs. None where a side has no cell."""
+    if not before.cells or not after.cells:
+        return ()
+    seen = [[repeat.observed for repeat in side.repeats] for side in (before, after)]
+    found = observed.changes(seen[0], seen[1], own_cpus(before.cells[0].environment) or 1)
+    return tuple(ChangedFact(*words) for words in found)
 
 
 def contrasts(

@@ -223,7 +223,10 @@ def contrast_columns(
 
 
 class ContrastRecord(NamedCell):
-    """Two sides and how `b` is beside `a`: seconds a step, the ratio b to a of step times, and the verdict."""
+    """Two sides and how `b` is beside `a`: seconds a step, the ratio b to a of step times, and the verdict.
+
+    `differences` are the recorded facts that differ; `observed` is what was seen of the machine while each side was measured, and differs.
+    """
 
     a_runs: str
     b_runs: str
@@ -241,6 +244,7 @@ class ContrastRecord(NamedCell):
     verdict: Verdict
     reason: str
     differences: str
+    observed: str
 
 
 def of_cell(cell: MeasuredCell) -> NamedCell:
@@ -279,5 +283,6 @@ def contrast(row: Contrast) -> ContrastRecord:
         "p_holm": row.p,
         "verdict": row.verdict,
         "reason": row.reason,
-        "differences": "; ".join(str(other) for other in row.differences),
+        "differences": "; ".join(map(str, row.differences)),
+        "observed": "; ".join(map(str, row.observed)),
     }

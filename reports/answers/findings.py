@@ -15,7 +15,7 @@ import numpy as np
 
 from bench import rules
 from reports.answers import standing_words
-from reports.answers.contrast import Contrast, Side, differences
+from reports.answers.contrast import Contrast, Side, differences, observed_changes
 from reports.answers.left import lacks, left
 from reports.answers.losses import disagreements
 from reports.answers.run_history import states
@@ -154,13 +154,19 @@ def _sentences(copies: dict[str, list[MeasuredCell]], changed: Mapping[str, Cont
     moved = {name: changed[state[0].anchor] for name, state in newest.items() if state[0].anchor in changed}
     pooled = [name for name, measured in again.items() if len(measured) == 1 and name not in moved]
     once: tuple[str, ...] = ()
-    if pooled:
-        who = "Each cell counts" if len(pooled) == len(copies) else f"{listing(pooled)} count{'s' * (len(pooled) == 1)}"
+    seen = {name: _seen_between(again[name][-1]) for name in pooled}
+    if alike := [name for name in pooled if not seen[name]]:
+        who = "Each cell counts" if len(alike) == len(copies) else f"{listing(alike)} count{'s' * (len(alike) == 1)}"
         once = (f"{who} once, with the repeats of all its runs: nothing recorded changed between them.",)
+    sentences += [
+        f"{name} counts once, with the repeats of all its runs: no setting changed between them, and the machine did: {listing(words)}."
+        for name, words in seen.items()
+        if words
+    ]
     for name, row in moved.items():
         runs = listing(cell.run_id for cell in newest[name])
         sentences.append(
-            f"{name} counts as run {runs} measured it: {row.words} than in run {row.before.cells[0].run_id}."
+            f"{name} counts as run {runs} measured it: {row.words} than in run {row.before.cells[0].run_id}; {row.changed}."
         )
     for name, measured in again.items():
         if len(measured) > 1 and name not in moved:
@@ -170,6 +176,12 @@ def _sentences(copies: dict[str, list[MeasuredCell]], changed: Mapping[str, Cont
                 f"{name} counts as run {runs} measured it, after {listing(str(change) for change in changes)}."
             )
     return _OfRuns(once, tuple(sentences))
+
+
+def _seen_between(cells: Sequence[MeasuredCell]) -> list[str]:
+    """What was seen of the machine and changed from one of a cell's runs to the next."""
+    neighbours = pairwise([Side((cell,)) for cell in cells])
+    return list(dict.fromkeys(str(change) for pair in neighbours for change in observed_changes(*pair)))
 
 
 # -- In sentences ------------------------------------------------------------------------------------------------------------------

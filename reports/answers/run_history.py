@@ -26,7 +26,7 @@ from reports.answers.broken import Broken, BrokenRecord, broken
 from reports.answers.change_point import FEWEST_RUNS, Change, change, difference
 from reports.answers.compact import Compact, in_few_columns
 from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, ratio_of
-from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, beside_sessions, level_of, same, two_runs
+from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, SHARED, beside_sessions, level_of, same, two_runs
 from reports.data.model import MeasuredCell, Tables
 from reports.wording import duration, listing, number, percent, plural
 from runner.errors import ExitCode, one_code
@@ -223,9 +223,7 @@ def _together(again: Sequence[Sequence[MeasuredCell]], rows: Sequence[Moved], ma
     if count < FEWEST_ROWS or count < NEARLY_ALL * len(again):
         return ""
     change = "longer" if longer else "less time"
-    return (
-        f"{count} of {len(again)} cells take {change} {when}. The machine did that, or something that all cells share."
-    )
+    return f"{count} of {len(again)} cells take {change} {when}. {SHARED}"
 
 
 def states(cells: Sequence[MeasuredCell]) -> list[list[MeasuredCell]]:

@@ -50,6 +50,7 @@ OPPOSED = 1.5
 _MEDIAN = math.sqrt(math.pi / 2)
 # The standard deviation of normal values is so many times their median absolute deviation.
 _OF_DEVIATIONS = 1.4826
+SHARED = "The machine did that, or something that all cells share."
 _OPEN = "what moved all cells together is open"
 
 
@@ -120,7 +121,7 @@ class CommonShift:
         change = self.ratio.value - 1
         size = f"{percent(abs(change), 2)} {'longer' if change > 0 else 'less time'}"
         if self.ratio.low is None:
-            return f"{cells} moved together: they take {size}. The machine did that, or something that all cells share."
+            return f"{cells} moved together: they take {size}. {SHARED}"
         reason = f", since {self.row.reason}" if self.row.reason else ""
         return f"{cells} moved together: they take {size} ({between_ratios(self.ratio)}). That is {self.row.verdict}{reason}."
 

@@ -18,11 +18,13 @@ from runner.results.rank.ranking import MARGIN, Contender, Field, Pair, in_block
 from runner.results.statistics import Estimate
 
 
-def workloads(cells: Sequence[MeasuredCell]) -> tuple[MeasuredWorkload, ...]:
+def workloads(cells: Sequence[MeasuredCell], *, compared: bool = True) -> tuple[MeasuredWorkload, ...]:
+    """The cells by workload, in groups of those that may be compared. Not `compared`: nobody asks how they stand beside one another, which
+    takes time that grows as the square of their number, so none is ranked."""
     grouped: dict[str, dict[Key, list[MeasuredCell]]] = {}
     for cell in cells:
         grouped.setdefault(cell.key.workload, {}).setdefault(cell.key, []).append(cell)
-    blocks = blocks_of(cells)
+    blocks = blocks_of(cells) if compared else Blocks({})
     workloads = []
     for name in sorted(grouped):
         groups = _with_sources(grouped[name])
@@ -30,7 +32,8 @@ def workloads(cells: Sequence[MeasuredCell]) -> tuple[MeasuredWorkload, ...]:
             groups,
             key=lambda key: (key.device_kind, key.device_model, key.devices, key.scaling, key.precision, key.preset),
         )
-        done = tuple(group_of(f"group-{_digest(repr(key))}", key, groups[key], blocks) for key in ordered)
+        grouping = group_of if compared else _by_step_time
+        done = tuple(grouping(f"group-{_digest(repr(key))}", key, groups[key], blocks) for key in ordered)
         workloads.append(_described(_anchor(name), name, done))
     return tuple(workloads)
 
@@ -79,6 +82,12 @@ def group_of(anchor: str, key: Key, cells: Sequence[MeasuredCell], blocks: Block
     field = Field({name: _contender(cell) for name, cell in fit.items()}, blocks, key.device_kind)
     others = tuple(cell for cell in cells if cell.unranked)
     return Group(anchor, key, tuple(_ranked(name, fit, field) for name in field.order), others, field)
+
+
+def _by_step_time(anchor: str, key: Key, cells: Sequence[MeasuredCell], blocks: Blocks) -> Group:
+    """The group without a rank, its cells in the order of their step times; those that may not be ranked come last."""
+    ordered = sorted(cells, key=lambda cell: math.inf if cell.unranked or cell.step is None else cell.step.value)
+    return Group(anchor, key, (), tuple(ordered), Field({}, blocks, key.device_kind))
 
 
 def _contender(cell: MeasuredCell) -> Contender:

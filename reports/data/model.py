@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from reports.data.costs import OF_TOKENS, Cost
 from reports.wording import cell_name, percent, step_interval
 from runner.results import clock_settings, statistics
 from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
+from runner.results.observed import Observed
 from runner.results.rank.ranking import Field, Verdict
 from runner.results.rank.time_to_loss import LOSS_UNIT
 from runner.results.statistics import Array, Estimate
@@ -56,6 +57,7 @@ class Repeat(StoredRepeat):
 
     curves: tuple[Curve, ...]
     signals: tuple[Signal, ...] = ()
+    observed: Observed = field(default_factory=dict)  # of the machine meanwhile
 
 
 @dataclass(frozen=True)

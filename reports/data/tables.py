@@ -45,6 +45,7 @@ from runner.results.cells import (
     stored_cells,
 )
 from runner.results.datasheets import bare_model
+from runner.results.observed import observed
 from runner.results.on_disk import isolation, parcel_origin
 from runner.results.rank.at_fp32 import rested
 from runner.results.rank.ranking import scatter_by_model
@@ -68,8 +69,10 @@ if TYPE_CHECKING:
 FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "telemetry")  # of the store
 # The tables for an answer in words. Telemetry shows if the machine was busy.
 ANSWER = ("cells", "samples", "parity", "telemetry")
-# The tables for an answer from the cells' own step times: it asks neither for a proof's tensors nor for the machine's signals.
-STEPS = ("cells", "samples")
+# The tables for an answer from the cells' own step times: it asks for no proof's tensors, and not how cells stand beside one another.
+STEPS = ("cells", "samples", "telemetry")
+# What the scatter of repeats is of.
+_TIMES = ("cells", "samples")
 # The newest runs of a folder that are asked how far repeats differ on this machine.
 MOST_RUNS_BESIDE = 10
 
@@ -109,7 +112,7 @@ def _seen_scatter(folders: Sequence[Path]) -> dict[str, float]:
         with contextlib.suppress(StoreError):
             manifest = RunStore(folder).manifest()
             if manifest["repeats"] > 1:
-                read = tables_of_run(folder, manifest, STEPS)
+                read = tables_of_run(folder, manifest, _TIMES)
                 stored = stored_cells([manifest], rows_of(read["cells"]), by_repeat(read["samples"]))
                 cells += [cell for cell, _ in stored]
     return scatter_by_model(cells)
@@ -170,10 +173,11 @@ def build(
     of_repeats = {name: by_repeat(frames[name]) for name in ("samples", "metrics", "parity", "telemetry")}
     by_id = {str(manifest["run_id"]): manifest for manifest in manifests}
     left_out = _skipped(row for row in stored if row["status"] == "skipped")
+    values = telemetry_signals.values_each(len(of_repeats["samples"])) if of_machine else 0
     checks = {place: rows_of(part) for place, part in of_repeats.pop("parity").items()}
     cells = rested(
         [
-            _cell(by_id[cell.run_id], cell, rows, of_repeats, checks)
+            _cell(by_id[cell.run_id], cell, rows, of_repeats, checks, values)
             for cell, rows in stored_cells(manifests, stored, of_repeats["samples"])
         ]
     )
@@ -186,7 +190,7 @@ def build(
     begun = [cell for cell in labelled if cell.status != "missing"]
     return Tables(
         tuple(StoredRun(manifest["run_id"], manifest) for manifest in manifests),
-        workloads(begun or labelled),
+        workloads(begun or labelled, compared=of_machine),
         left_out,
         of_operations,
         profiles.profiles(frames["profile"]),
@@ -205,7 +209,9 @@ def _curves(metrics: pa.Table | None, repeat: int) -> tuple[Curve, ...]:
     return tuple(curves)
 
 
-def _repeat(stored: StoredRepeat, place: Place, parts: Mapping[str, Mapping[Place, pa.Table]]) -> Repeat:
+def _repeat(stored: StoredRepeat, place: Place, parts: Mapping[str, Mapping[Place, pa.Table]], most: int) -> Repeat:
+    """`most` values of each line of telemetry; none of 0."""
+    telemetry = parts["telemetry"].get(place)
     return Repeat(
         number=stored.number,
         status=stored.status,
@@ -214,9 +220,8 @@ def _repeat(stored: StoredRepeat, place: Place, parts: Mapping[str, Mapping[Plac
         row=stored.row,
         reused=stored.reused,
         curves=_curves(parts["metrics"].get(place), stored.number),
-        signals=telemetry_signals.signals(
-            parts["telemetry"].get(place), telemetry_signals.values_each(len(parts["samples"]))
-        ),
+        signals=telemetry_signals.signals(telemetry, most),
+        observed=observed(stored.row, stored.windows, telemetry),
     )
 
 
@@ -226,10 +231,12 @@ def _cell(
     rows: Sequence[Row],
     parts: Mapping[str, Mapping[Place, pa.Table]],
     checks: Mapping[Place, Sequence[Row]],
+    values: int,
 ) -> MeasuredCell:
-    """One cell of the page from the stored one, its rows, and the parts of the other tables by repeat."""
+    """One cell of the page from the stored one, its rows, and the parts of the other tables by repeat. `values` are those of a line of
+    telemetry."""
     places = [(stored.run_id, stored.cell_id, repeat.number) for repeat in stored.repeats]
-    repeats = tuple(_repeat(repeat, place, parts) for repeat, place in zip(stored.repeats, places, strict=True))
+    repeats = tuple(_repeat(repeat, place, parts, values) for repeat, place in zip(stored.repeats, places, strict=True))
     short = any(row["short"] for row in rows)
     steady = [repeat for repeat in repeats if len(repeat.steady_step_seconds)]
     metric = specification(stored.key.workload).get("metric") or {}

@@ -55,7 +55,7 @@ def values_each(repeats: int) -> int:
 
 def signals(stored: pa.Table | None, most: int) -> tuple[Signal, ...]:
     """The lines of one repeat's telemetry, at most `most` values each: those of its GPUs, and the busy CPUs and the memory of the cell."""
-    if stored is None:
+    if stored is None or not most:
         return ()
     devices = {
         str(device): columns(in_order(part, "seconds"), _OF_THE_CELL if device == "cpu" else _OF_ANY_GPU)

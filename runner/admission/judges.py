@@ -133,7 +133,10 @@ def _memory(evidence: Evidence) -> Failure | None:
 
 def _broken(evidence: Evidence) -> Failure | None:
     problem = evidence.recorder.problem
-    return ("protocol", f"its output broke the protocol: {problem}") if problem else None
+    # Whoever prints the last words of a process that was killed, or of one that failed, is not what ended it.
+    if problem is None or (evidence.recorder.foreign and evidence.parcel.code):
+        return None
+    return "protocol", f"its output broke the protocol: {problem}"
 
 
 def _reported(evidence: Evidence) -> Failure | None:
@@ -147,6 +150,7 @@ def _ended(evidence: Evidence) -> Failure | None:
         return "protocol", f"its output broke the protocol: {recorder.torn}"
     if recorder.end is None or code != 0:
         last = _last_words(evidence.parcel.log) if 0 < code < 128 else ""
+        last += f"; it printed what is no event: {recorder.problem}" if recorder.problem else ""
         return "crash", f"its process ended with {_code(code)} {'after' if recorder.end else 'before'} its `end`{last}"
     if recorder.end["status"] != "ok":
         return "bug", "it ended with status failed and printed no error"

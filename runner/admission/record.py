@@ -64,6 +64,8 @@ class Recorder:
         self._count = 0
         # The first breach of the protocol.
         self.problem: str | None = None
+        # The problem is a line that is no JSON: such as what a launcher prints after it has lost a process.
+        self.foreign = False
         # Half a line at the end: a breach, unless the process died of something else.
         self.torn: str | None = None
         self.row: dict[str, Any] = {}
@@ -130,7 +132,7 @@ class Recorder:
             event = event_of(line)
             self._fits_earlier(event, line)
         except ProtocolError as error:
-            self.problem = str(error)
+            self.problem, self.foreign = str(error), not line.startswith(b"{")
             return
         self._keep(event)
         if self._observe:

@@ -12,7 +12,8 @@ from runner.errors import one_code
 from runner.paths import data_folder
 from runner.results.store import read_bytes, write_bytes
 from runner.text import in_a_line, plural
-from runner.verify.references import display
+from runner.verify.references import display, index_place, is_address, is_index
+from runner.verify.references.download import fetched
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import SavedError, Shelf, read, to_bytes
 from runner.version import runner_version
@@ -25,7 +26,7 @@ _MOST_CHANGES = 16 << 20
 app = typer.Typer(no_args_is_help=True, **PLAIN)
 
 References = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         envvar="DLBENCH_REFERENCES", help="Folder of your references; default: dlbench/references in your data folder."
     ),
@@ -34,8 +35,14 @@ Name = Annotated[str, typer.Argument(help="A reference by name or file.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace another reference of this name.")]
 
 
-def shelf(folder: Path | None, to_write: bool = False) -> Shelf:
-    """The user's references. Raises SavedError for a folder that is none."""
+def shelf(place: str | None, to_write: bool = False) -> Shelf:
+    """The user's references. Raises SavedError for what is no folder of them."""
+    if place is not None and is_index(index_place(place)):
+        raise SavedError(
+            f"--references {in_a_line(place, 200)}: that is an index, which `runner verify` and `runner reference list` read; name "
+            "a folder of your own references"
+        )
+    folder = Path(place) if place else None
     if folder and folder.exists() and not folder.is_dir():
         raise SavedError(f"--references: {folder} is not a folder; name one that holds *.reference.parquet files")
     if folder and not folder.exists() and not to_write:
@@ -70,8 +77,15 @@ def save_reference(
 
 @app.command("list")
 def list_references(references: References = None, output_format: TextOrJson = "text") -> None:
-    """Show every reference, and the published numbers."""
-    display.print_list(shelf(references), output_format == "json")
+    """Show every reference, and the published numbers; or of an index, by folder or address, the devices that it has."""
+    as_json, place = output_format == "json", index_place(references) if references else ""
+    if not is_index(place):
+        display.print_list(shelf(references), as_json)
+        return
+    # One's own references need none of this.
+    from runner.verify.references.contributed.site import IndexSite
+
+    display.print_index(place, IndexSite(place).devices, as_json)
 
 
 @app.command("show")
@@ -121,12 +135,14 @@ def export_reference(
 
 @app.command("import")
 def import_reference(
-    file: Annotated[Path, typer.Argument(help="A file that `runner reference export` wrote.", dir_okay=False)],
+    file: Annotated[
+        str, typer.Argument(help="A file that `runner reference export` wrote, by its path or its address.")
+    ],
     replace: Replace = False,
     references: References = None,
 ) -> None:
     """Add a reference of somebody else. Every hash is checked."""
-    reference = read(file)
+    reference = fetched(file) if is_address(file) else read(Path(file))
     typer.echo(f"{shelf(references, to_write=True).put(reference, replace)} sha256:{reference.sha256}")
 
 

@@ -217,7 +217,7 @@ def _references(place: str | None, names: list[str] | None) -> Callable[[Sequenc
             return references_for(folders, site)
 
         return lambda folders: of_index(tuple(folders))
-    own = shelf(Path(place) if place is not None else None)
+    own = shelf(place)
     if place is not None and not names and not files(Path(place)) and next(bundles_in(Path(place)), None):
         raise UserError(
             f"--references {place}: it holds bundles and no index; make one with `runner reference index {shlex.quote(place)} -o FOLDER`, "

@@ -73,7 +73,8 @@ def pip_index(scene: Scene) -> Iterator[Check]:
     from runner.images.installing import pip_configuration
 
     # pip itself is asked: it knows its configuration, proxies, certificates, and a password in a keyring.
-    options = ["--no-input", "--disable-pip-version-check", "--retries", "0", "--timeout", str(_TIMEOUT_SECONDS)]
+    options = ["--no-input", "--disable-pip-version-check", "--retries", "1", "--timeout", str(_TIMEOUT_SECONDS)]
+    # Of the first try pip says why it failed, and of the last one only that nothing was found.
     answer = _pip(*options, "index", "versions", "pip")
     if answer is not None and answer.returncode == 0:
         yield Check("pip index", OK, "it answers")

@@ -132,6 +132,11 @@ class Engine(Protocol):
         """Sentences that a user must read before these images run. `gpus`: the machine has GPUs to use."""
         return ()
 
+    def lost_files(self, prepared: ReadyImage) -> str | None:
+        """A clause on files that a prepared image had and has not any more, after which it is prepared anew; None where it is whole, or
+        nobody can take files from it."""
+        return None
+
     def images_folder(self) -> Path | None:
         """The folder whose disk holds the images; None when there is none, or the engine does not say."""
         return None

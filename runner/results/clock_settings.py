@@ -9,8 +9,9 @@ _MOST_TEXT = 100
 
 # The bits of NVML's clocks-event reasons (nvml.h), each with the one name that we give it.
 # Idle clocks, and clocks that somebody has set, are left out: they take no speed away that the work asked for.
+POWER_CAP = "power cap"
 REASONS = {
-    0x4: "power cap",
+    0x4: POWER_CAP,
     0x8: "hardware slowdown",
     0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown",

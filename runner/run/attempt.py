@@ -59,6 +59,14 @@ _UNABLE = re.compile(rf"finds no GPU: cuInit says 804|{OPENS_NONE}")
 # The errors of CUDA that another process may be the reason of, or that were seen to pass: memory is full, device unavailable, unknown.
 _PASSING = re.compile(rf"finds no GPU: cu\w+ says (?:2|46|999)\b|{DEVICE_TAKEN}")
 
+# From a line that is no event to the end of the cell: a launcher that has lost a process ends by itself.
+_LAST_WORDS_SECONDS = 3.0
+
+# What a program says that lacks a file of its own.
+_LACKS_FILE = re.compile(
+    r"No module named|ImportError|cannot open shared object|No such file or directory|FileNotFoundError"
+)
+
 # From the signal that makes a hanging cell print its stack to the signal that ends it.
 _DUMP_SECONDS = 3.0
 
@@ -212,6 +220,8 @@ class Attempt:
         self._recording: telemetry.Recording | None = None
         # (kind, reason) where the runner ended the cell.
         self._ended_by: tuple[str, str] | None = None
+        # What it printed that is no event.
+        self._broken: str | None = None
         self._kill_at: float | None = None
         # The bytes that its image's cells may write, once it began.
         self._cache: Path | None = None
@@ -276,6 +286,7 @@ class Attempt:
             with self._lock:
                 self._running = None
             recorder.close()
+        self._look_at_files(prepared, ended, recorder)
         self._settle(ended, recorder, cache)
         self.lost = self.lost or recording.lost or (telemetry_gpu.lost_board(self.boards) if ended.code else None)
         if self.stopped or self.lost or self.passing or self.cut:
@@ -298,6 +309,15 @@ class Attempt:
         """The folder that the cells of its image write."""
         image = self.job.cell.image
         return cell_cache.folder_of(self._site.engine.name_of(image), image, prepared.digest)
+
+    def _look_at_files(self, prepared: ReadyImage, ended: Exit, recorder: Recorder) -> None:
+        """A cell that failed for a file, or before it said anything, may have lost its files to whoever removes old ones."""
+        if not ended.code or self._ended_by or self.stopped:
+            return
+        error = str(recorder.error["message"]) if recorder.error else ""
+        if recorder.environment is None or any(_LACKS_FILE.search(text) for text in (error, ended.log_tail)):
+            lost = self._site.engine.lost_files(prepared)
+            self._ended_by = ("engine", lost) if lost else None
 
     def _settle(self, ended: Exit, recorder: Recorder, cache: Path) -> None:
         """It has ended: what is to be said of that, and what becomes of the folder that its image's cells write."""
@@ -410,6 +430,8 @@ class Attempt:
             self.lost, self._kill_at = recording.lost, now
         if self._kill_at is not None:
             if now >= self._kill_at:
+                if self._broken:
+                    self._ended_by = self._ended_by or ("protocol", f"its output broke the protocol: {self._broken}")
                 running.stop()
         elif hang := self._hang(now):
             self._ended_by, self._kill_at = hang, now + _DUMP_SECONDS
@@ -486,7 +508,10 @@ class Attempt:
                 self._torn.clear()
             wrong = not checked and recorder.environment is not None and self._is_wrong(recorder)
             useless = recorder.problem is not None or wrong or self._is_full()
-            if useless:
+            if recorder.foreign and not wrong and not self._is_full():
+                # A launcher says what it has lost, and ends by itself.
+                self._broken, self._kill_at = recorder.problem, self._heard + _LAST_WORDS_SECONDS
+            elif useless:
                 running.stop()
         return running.wait()
 

@@ -16,6 +16,8 @@ from packaging.version import InvalidVersion, Version
 from bench import rules
 from reports.wording import percent, plural
 from runner.catalog import cuda as cuda_releases
+from runner.results.observed import differ
+from runner.results.on_disk import roles
 from runner.results.on_disk.other_work import OtherWork
 from runner.verify.probes import yardstick
 from runner.verify.probes.ceilings import Ceilings, best, is_machine_busy
@@ -58,6 +60,7 @@ _SHORT = 0.92
 # Throttling explains a steady gap of a percent or two only if it lasts a tenth of the time.
 _THROTTLED = 0.1
 
+_CLOCKS = "look at application clocks (nvidia-smi -q -d CLOCK), power limit and heat"
 _COOLING = "look at fans, inlet temperature and neighbours in the chassis"
 _THROTTLING_FIXES = {
     "power cap": "raise the power limit (nvidia-smi -pl) or the supply; compare it with the reference's",
@@ -307,8 +310,38 @@ def _throttled(case: Case) -> Iterator[Cause]:
             "a lower clock",
             f"its median clock was {clock:.0f} MHz, and {usual:.0f} MHz in the reference: that alone may take "
             f"{usual / clock:.2f} times as long",
-            "look at application clocks (nvidia-smi -q -d CLOCK), power limit and heat",
+            _CLOCKS,
         )
+
+
+# What the machine did meanwhile: column -> (the cause, whether more of it is worse, the fix).
+_MEANWHILE = {
+    "cpu_megahertz": (
+        "a lower CPU clock",
+        False,
+        "look at the governor (cpupower frequency-info), turbo, power limits and heat",
+    ),
+    "memory_megahertz": ("a lower memory clock", False, _CLOCKS),
+    "temperature_celsius": ("heat", True, _COOLING),
+    "memory_temperature_celsius": ("hot memory", True, _COOLING),
+    "power_watts": (
+        "less power",
+        False,
+        "a lower clock or limit, or waiting for the CPU, takes less: see what else differs",
+    ),
+}
+
+
+def _meanwhile(case: Case) -> Iterator[Cause]:
+    """What was seen of the machine while the cell ran, and differs from the same of the reference."""
+    here, reference = (each.medians if each else {} for each in (case.telemetry, case.reference_telemetry))
+    for column, (name, more, fix) in _MEANWHILE.items():
+        seen, usual = here.get(column), reference.get(column)
+        if seen is None or usual is None or not differ(column, usual, seen) or (seen > usual) != more:
+            continue
+        slower = f": that alone may take {usual / seen:.2f} times as long" if column == "cpu_megahertz" and seen else ""
+        evidence = f"{roles.WORDS[column]}: {seen:.0f}, and {usual:.0f} in the reference{slower}"
+        yield Cause(name, evidence, fix)
 
 
 def _pcie(case: Case) -> Iterator[Cause]:
@@ -375,7 +408,7 @@ def _unsteady(case: Case) -> Iterator[Cause]:
 
 _LOOKS: tuple[Callable[[Case], Iterator[Cause]], ...] = (
     _cpu_only, _blas, _slowing, _settings, _variables,
-    _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _power_limit, _throttled, _busy, of_ceilings, _unsteady, _builds,
+    _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _power_limit, _throttled, _meanwhile, _busy, of_ceilings, _unsteady, _builds,
 )  # fmt: skip
 
 

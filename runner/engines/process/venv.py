@@ -93,6 +93,15 @@ class VenvEngine(Engine):
         """The folder of environments, or before the first one its nearest existing parent."""
         return nearest(cache_folder())
 
+    def lost_files(self, prepared: ReadyImage) -> str | None:
+        """It is made again at the next start that needs it."""
+        folder = Path(prepared.command[0]).parents[1]
+        if not (gone := environment_pins.lost(folder)):
+            return None
+        with contextlib.suppress(OSError):
+            (folder / COMPLETE).unlink()
+        return f"its environment has lost {plural(len(gone), 'file')}, such as {gone[0]}: it is made again when it is needed next"
+
     def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
         """Make the environment unless it is there. Raises EngineError."""
         interpreter = find_interpreter(image.python)

@@ -25,8 +25,14 @@ class OtherWork:
 def of_rows(rows: Iterable[Mapping[str, Any]], device_kind: str, environment: Mapping[str, Any]) -> OtherWork | None:
     """None where it was at most MOST, where it was not recorded, and for a GPU: other cells may run beside its cell."""
     taken = [row["other_cpus"] for row in rows if row.get("other_cpus") is not None] if device_kind == "cpu" else []
-    host = environment.get("host")
-    own = host.get("cpu_count") if isinstance(host, dict) else None
-    if not taken or not isinstance(own, int) or own < 1 or median(taken) <= MOST * own:
+    own = own_cpus(environment)
+    if not taken or own is None or median(taken) <= MOST * own:
         return None
     return OtherWork(median(taken), own)
+
+
+def own_cpus(environment: Mapping[str, Any]) -> int | None:
+    """How many CPUs a cell had, of its environment event."""
+    host = environment.get("host")
+    own = host.get("cpu_count") if isinstance(host, dict) else None
+    return own if isinstance(own, int) and own >= 1 else None

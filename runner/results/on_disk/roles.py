@@ -1,8 +1,8 @@
 """The role of each recorded fact of a cell. Every answer that compares or pools runs takes its list of facts from here.
 
 identity: two cells are one measurement only where it is equal. choice: somebody chose it, such as a version; it explains a difference
-and excuses it. state: of the machine or the installation; it explains a difference, and verify judges it. result: it was measured.
-provenance: where and when; it explains nothing.
+and excuses it. state: of the machine or the installation; it explains a difference, and verify judges it. cause: it was measured, and
+explains how long steps took, such as a clock. result: it was measured. provenance: where and when; it explains nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from bench import rules
 from runner.text import number
 
-Role = Literal["identity", "choice", "state", "result", "provenance"]
+Role = Literal["identity", "choice", "state", "cause", "result", "provenance"]
 
 
 class NamedCell(TypedDict):
@@ -58,10 +58,12 @@ ROLES: Mapping[str, Role] = {
     **dict.fromkeys(
         ("status", "error_kind", "reason", "exit_code", "stop", "noise", "short", "parity_passed", "wall_seconds",
          "first_step_seconds", "jit_cache_grew_bytes", "steps", "host_peak_bytes", "device_peak_bytes", "device_used_bytes",
-         "kernel_share", "energy_joules", "energy_source", "joules_per_item", "mean_power_watts", "max_temperature_celsius",
-         "throttled", "device_proof", "version_proof", "foreign_processes", "throttled_by",
-         "other_cpus", *map(rules.seconds_column, rules.PHASES)),
+         "kernel_share", "energy_joules", "energy_source", "joules_per_item", "device_proof", "version_proof",
+         *map(rules.seconds_column, rules.PHASES)),
         "result",
+    ),
+    **dict.fromkeys(
+        ("throttled", "throttled_by", "max_temperature_celsius", "mean_power_watts", "other_cpus", "foreign_processes"), "cause"
     ),
 }  # fmt: skip
 
@@ -74,6 +76,9 @@ HOST_ROLES: Mapping[str, Role] = {
     "machine_cpus": "state",
     "kernel": "state",
     "memory_bytes": "state",
+    "cpu_governor": "state",
+    "cpu_energy_preference": "state",
+    "cpu_turbo": "state",
     "name": "provenance",
 }
 
@@ -95,6 +100,22 @@ DEVICE_ROLES: Mapping[str, Role] = {
     ),
 }  # fmt: skip
 
+# Of the table `telemetry`, every column that no other table has. How busy a device was follows from the steps, and so do its bytes.
+TELEMETRY_ROLES: Mapping[str, Role] = {
+    "device": "identity",
+    "seconds": "provenance",
+    **dict.fromkeys(
+        ("throttle_reasons", "sm_megahertz", "memory_megahertz", "cpu_megahertz", "temperature_celsius",
+         "memory_temperature_celsius", "power_watts", "foreign_process_count"),
+        "cause",
+    ),
+    **dict.fromkeys(
+        ("energy_joules", "utilisation_percent", "memory_bytes", "foreign_memory_bytes", "pcie_sent_bytes", "pcie_received_bytes",
+         "cpu_seconds", "machine_cpu_seconds"),
+        "result",
+    ),
+}  # fmt: skip
+
 # The word for a fact in a sentence; without one the fact has its own name.
 WORDS: Mapping[str, str] = {
     "framework_version": "framework",
@@ -111,6 +132,9 @@ WORDS: Mapping[str, str] = {
     "cpu_count": "CPUs",
     "cpu_quota": "CPU time limit",
     "machine_cpus": "CPUs of the machine",
+    "cpu_governor": "CPU governor",
+    "cpu_energy_preference": "CPU energy preference",
+    "cpu_turbo": "CPU turbo",
     "memory_bytes": "memory",
     "ecc": "ECC",
     "mig": "MIG",
@@ -118,6 +142,20 @@ WORDS: Mapping[str, str] = {
     "compute_mode": "compute mode",
     "power_limit_watts": "power limit in watts",
     "default_power_limit_watts": "default power limit in watts",
+    "throttled": "clock held back by",
+    "throttled_by": "clock held back by",
+    "throttle_reasons": "clock held back by",
+    "max_temperature_celsius": "highest temperature in °C",
+    "mean_power_watts": "mean power in watts",
+    "other_cpus": "CPUs busy with other work",
+    "foreign_processes": "other programs on the GPU",
+    "foreign_process_count": "other programs on the GPU",
+    "sm_megahertz": "GPU clock in MHz",
+    "memory_megahertz": "GPU memory clock in MHz",
+    "cpu_megahertz": "CPU clock in MHz",
+    "temperature_celsius": "temperature in °C",
+    "memory_temperature_celsius": "memory temperature in °C",
+    "power_watts": "power in watts",
 }
 
 

@@ -108,27 +108,38 @@ def _different_entries(measured: Mapping[str, object], reference: Mapping[str, o
     ]
 
 
-def same_device(measured: Facts, reference: Facts) -> bool:
-    """The same model, and as much of it. A MIG instance has the GPU's name and less memory; a virtual machine has its host's
-    CPU and fewer of them."""
+def other_device(measured: Facts, reference: Facts) -> DifferentFact | None:
+    """The fact by which they are of two devices: the model, or how much of it there is.
+
+    A MIG instance has the GPU's name and less memory; a virtual machine has its host's CPU and fewer of them.
+    """
     if bare_model(measured.device_model) != bare_model(reference.device_model):
-        return False
+        return DifferentFact("device_model", measured.device_model, reference.device_model)
     if measured.device_kind == "cpu":
-        return not _different(measured, reference, ("machine_cpus",))
+        return next(iter(_different(measured, reference, ("machine_cpus",))), None)
     sizes = (measured.device_memory_bytes, reference.device_memory_bytes)
-    if not all(sizes):
-        return True
-    return abs(math.log((sizes[0] or 1) / (sizes[1] or 1))) < 0.05
+    if not all(sizes) or abs(math.log((sizes[0] or 1) / (sizes[1] or 1))) < 0.05:
+        return None
+    return DifferentFact("device_memory_bytes", *sizes)
+
+
+def same_device(measured: Facts, reference: Facts) -> bool:
+    """The same model, and as much of it."""
+    return other_device(measured, reference) is None
 
 
 def device_of(facts: Facts) -> str:
     """The device of a cell for people, as far as `same_device` looks at it."""
+    size = _size(facts)
+    joined = "in" if facts.device_kind == "cpu" else "with"
+    return f"{facts.device_model} {joined} {size}" if size else facts.device_model
+
+
+def _size(facts: Facts) -> str:
+    """How much of its model a device is; empty where that was not recorded."""
     if facts.device_kind == "cpu":
-        return facts.device_model + (
-            f" in a machine of {plural(facts.machine_cpus, 'CPU')}" if facts.machine_cpus else ""
-        )
-    memory = facts.device_memory_bytes
-    return facts.device_model + (f" with {memory / 1e9:.0f} GB" if memory else "")
+        return f"a machine of {plural(facts.machine_cpus, 'CPU')}" if facts.machine_cpus else ""
+    return f"{facts.device_memory_bytes / 1e9:.0f} GB" if facts.device_memory_bytes else ""
 
 
 def _none(
@@ -141,10 +152,16 @@ def _none(
         reference, cell = min(
             same_work, key=lambda pair: (_far(facts, pair[1].facts), pair[1].facts.device_model, pair[0].name)
         )
-        nearest = f"{cell.facts.device_model} (reference {reference.name})"
-        return ChosenReference(why=f"no reference of {facts.name} is of {facts.device_model}", nearest=nearest)
-    here = [cell.facts for _, cell in pairs if same_device(facts, cell.facts)]
-    different = [_different(facts, other, IDENTITY) for other in here]
+        apart = other_device(facts, cell.facts)
+        # Of one model, what decided is its size.
+        of_size = apart is not None and apart.name != "device_model"
+        what = f"{_size(facts)}, as this {facts.device_model}" if of_size else facts.device_model
+        nearest = device_of(cell.facts) if of_size else cell.facts.device_model
+        return ChosenReference(
+            why=f"no reference of {facts.name} is of {what}", nearest=f"{nearest} (reference {reference.name})"
+        )
+    same = [cell.facts for _, cell in pairs if same_device(facts, cell.facts)]
+    different = [_different(facts, other, IDENTITY) for other in same]
     only = [first for first, *others in filter(None, different) if not others and first.name != "workload"]
     if only:
         first = min(only, key=lambda fact: (fact.name != "preset", fact.name, str(fact.reference)))

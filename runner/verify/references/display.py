@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 from typing_extensions import TypedDict
@@ -46,6 +46,17 @@ class ListedReference(TypedDict):
     created: str
     sha256: str
     file: str
+
+
+class IndexedDevice(Protocol):
+    """A device of an index: workload -> (its cells, its machines)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def machines(self) -> int: ...
+    @property
+    def workloads(self) -> Mapping[str, tuple[int, int]]: ...
 
 
 class ReferencesDocument(TypedDict):
@@ -153,15 +164,27 @@ def print_list(shelf: Shelf, as_json: bool) -> None:
             {"name": name, "cell_count": len(reference.cells), "sessions": len(reference.run_ids), "device_models": models,
              "created": reference.created, "sha256": reference.sha256, "file": str(path)}
         )  # fmt: skip
+    _print_listed(references, as_json)
+
+
+def print_index(place: str, devices: Iterable[IndexedDevice], as_json: bool) -> None:
+    """Print the devices of an index of references, each as a reference; its sessions are machines."""
+    _print_listed([
+        {"name": in_a_line(device.name, 100), "cell_count": sum(cells for cells, _ in device.workloads.values()),
+         "sessions": device.machines, "device_models": [device.name], "created": "", "sha256": "", "file": place}
+        for device in devices
+    ], as_json)  # fmt: skip
+
+
+def _print_listed(references: list[ListedReference], as_json: bool) -> None:
     if as_json:
         document: ReferencesDocument = {"references": references}
         return print_document(document)
-    kinds = f"{len(references[0]['device_models'])} kinds of GPU and CPU"
     return _print([
         {"name": one["name"], "cells": one["cell_count"], "sessions": one["sessions"],
-         "devices": ", ".join(one["device_models"]) if at else kinds,
+         "devices": f"{len(one['device_models'])} kinds of GPU and CPU" if one["name"] == "published" else ", ".join(one["device_models"]),
          "created": one["created"], "sha256": one["sha256"][:12], "file": one["file"]}
-        for at, one in enumerate(references)
+        for one in references
     ])  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from runner.results import cells, parity, store
 from runner.results.cells import StoredCell
 from runner.results.datasheets import bare_model
+from runner.results.observed import observed
 from runner.results.rank.ranking import levelled_run
 from runner.results.rows import Place, by_repeat, parts, rows_of
 from runner.results.statistics import Array, log_levels
@@ -114,7 +115,7 @@ def _telemetry(telemetry: Mapping[Place, pa.Table], cell: StoredCell) -> Telemet
         steady = [at for at, stage in enumerate(windows.stage) if stage == "steady"]
         spans = [(float(windows.begin[at]), float(windows.begin[at] + windows.seconds[at])) for at in steady]
         columns = ["device", "seconds", "sm_megahertz", "throttle_reasons"]
-        if summary := summarise(rows.select(columns).to_pylist(), spans):
+        if summary := summarise(rows.select(columns).to_pylist(), spans, observed(repeat.row, windows, rows)):
             return summary
     return None
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +23,7 @@ from runner.text import in_a_line
 from runner.verify.references import CELLS, LIST, is_address
 from runner.verify.references.contributed.index import IndexCell, IndexMachine, cell_id
 from runner.verify.references.contributed.layout import slug
+from runner.verify.references.download import DownloadError, download
 from runner.verify.references.facts import Facts
 from runner.verify.references.saved import Seconds
 
@@ -38,7 +37,6 @@ _BEFORE, _AFTER = "cells(", ");\n"
 _FILE = re.compile(rf"\A{re.escape(_BEFORE)}(\".*\"){re.escape(_AFTER)}\Z", re.DOTALL)
 
 _MOST_BYTES = 64 << 20
-_SECONDS = 30.0
 _MOST_DEVICES, _MOST_WORKLOADS, _MOST_CELLS, _MOST_MACHINES = 10_000, 1000, 20_000, 20_000
 
 
@@ -221,16 +219,9 @@ class IndexSite:
         try:
             if not is_address(self.place):
                 return read_bytes(Path(self.place) / file, _MOST_BYTES)
-            with urllib.request.urlopen(f"{self.place.rstrip('/')}/{file}", timeout=_SECONDS) as answer:
-                content: bytes = answer.read(_MOST_BYTES + 1)
+            return download(f"{self.place.rstrip('/')}/{file}", _MOST_BYTES)
         except (OSError, ValueError) as error:
-            said = (
-                error.reason if isinstance(error, urllib.error.URLError) else getattr(error, "strerror", None) or error
-            )
-            raise SiteError(
-                f"--references {self.place}: {file} cannot be read ({in_a_line(str(said), 300)}); name the folder or the address "
-                "of an index"
-            ) from None
-        if len(content) > _MOST_BYTES:
-            raise SiteError(f"--references {self.place}: {file} has more than {_MOST_BYTES} bytes")
-        return content
+            why = f"cannot be read ({in_a_line(getattr(error, 'strerror', None) or str(error), 300)})"
+        except DownloadError as error:
+            why = str(error)
+        raise SiteError(f"--references {self.place}: {file} {why}; name the folder or the address of an index")

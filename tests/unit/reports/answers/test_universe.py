@@ -222,7 +222,8 @@ def test_a_cell_that_changed_between_two_joined_runs_counts_as_the_newest_and_is
     assert [
         words
         for words in cnn.caveats
-        if "PyTorch 2.13.0 counts as run d21 measured it: " in words and " than in run d20." in words
+        if "PyTorch 2.13.0 counts as run d21 measured it: " in words
+        and " than in run d20; nothing recorded changed." in words
     ]
     assert cnn.headline.startswith("TensorFlow 2.21.0")
     assert gru.headline.startswith("PyTorch 2.13.0")

@@ -571,6 +571,16 @@ def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_fix_it(
         ("docker-credential-desktop.exe not installed or not available in PATH", '"credsStore"'),
         ("OSError: [Errno 24] Too many open files", "ulimit -n"),
         ("rank 1 of 2: it was ended by signal 7 (SIGBUS)", "shared memory"),
+        ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory", "libgl1"),
+        ("exec /usr/bin/python3: exec format error", "architecture"),
+        (
+            "The TensorFlow library was compiled to use AVX instructions, but these aren't available on your machine.",
+            "AVX",
+        ),
+        ("RuntimeError: CUDA error: CUDA_ERROR_CONTAINED", "stayed within it"),
+        ("CUDA error: uncorrectable NVLink error detected during the execution", "nvlink -e"),
+        ("ModuleNotFoundError: No module named 'numpy.linalg'", "lacks a Python package"),
+        ("407 Proxy Authentication Required", "proxy"),
     ],
 )
 def test_a_known_message_has_advice(text: str, words: str) -> None:
@@ -583,6 +593,7 @@ def test_an_unknown_message_has_the_advice_of_its_kind_or_none() -> None:
     semaphores = "    sl = _multiprocessing.SemLock(\nOSError: [Errno 38] Function not implemented"
     assert known_messages.hint("crash", semaphores) is None
     assert known_messages.xid(79)[0] == "the GPU has fallen off the bus"
+    assert known_messages.xid(149)[0] == "an error on an NVLink"
     assert known_messages.xid(9999)[0]
 
 

@@ -19,7 +19,7 @@ from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import CatalogError, load_catalog
 from runner.catalog.workloads import load_workloads
 from runner.engines.base import EngineError, ReadyImage, Settings
-from runner.engines.process import installed, interpreters, stale_environments, venv
+from runner.engines.process import environment_pins, installed, interpreters, stale_environments, venv
 from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN
@@ -323,6 +323,38 @@ def test_an_environment_that_is_not_what_its_lock_says_is_made_again(
     }
     assert f"({why[change]}): it is made again" in said[0]
     assert told.exists()
+
+
+def test_every_file_that_was_installed_and_is_gone_is_found_and_nothing_else(tmp_path: Path) -> None:
+    site = tmp_path / "lib" / "python3.11" / "site-packages"
+    files = ["deep/__init__.py", "deep/inside/linalg.py", "deep/table.bin", '"deep/odd, name.py"', "../../../bin/deep"]
+    (site / "deep-1.0.dist-info").mkdir(parents=True)
+    record = [*files, "deep/__pycache__/linalg.cpython-311.pyc", "deep-1.0.dist-info/RECORD"]
+    (site / "deep-1.0.dist-info" / "RECORD").write_text("".join(f"{name},,\n" for name in record))
+    for name in files:
+        path = site / name.strip('"')
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert environment_pins.lost(tmp_path) == []
+    for name in ("deep/inside/linalg.py", "deep/odd, name.py"):
+        (site / name).unlink()
+    assert environment_pins.lost(tmp_path) == ["deep/inside/linalg.py", "deep/odd, name.py"]
+
+
+@pytest.mark.slow
+def test_an_environment_that_lost_a_file_within_a_package_is_made_again(
+    tmp_path: Path, wheel: tuple[str, Path]
+) -> None:
+    tiny = image(tmp_path, wheel[0])
+    prepared = VenvEngine().prepare(tiny, lambda line: None)
+    assert VenvEngine().lost_files(prepared) is None
+    (licence,) = Path(prepared.command[0]).parent.parent.glob("lib/*/site-packages/tinyframework-1.0.dist-info/WHEEL")
+    licence.unlink()
+    assert "has lost 1 file, such as tinyframework-1.0.dist-info/WHEEL: it is made again" in str(
+        VenvEngine().lost_files(prepared)
+    )
+    assert VenvEngine().prepare(tiny, lambda line: None) == prepared
+    assert licence.exists()
 
 
 @pytest.mark.slow

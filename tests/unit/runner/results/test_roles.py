@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from reports.answers import contrast
+from runner.machine import cpu_power
 from runner.machine.devices import Gpu
 from runner.results.on_disk import roles
 from runner.results.on_disk.schema import TABLES
@@ -20,7 +21,13 @@ from tests.fixtures import synthetic
 
 def test_every_column_of_a_cell_has_a_role_and_no_other_fact_has() -> None:
     assert set(roles.ROLES) == {name for name, _ in TABLES["cells"]}
-    assert set(roles.WORDS) <= {*roles.ROLES, *roles.HOST_ROLES, *roles.DEVICE_ROLES}
+    assert set(roles.WORDS) <= {*roles.ROLES, *roles.HOST_ROLES, *roles.DEVICE_ROLES, *roles.TELEMETRY_ROLES}
+
+
+def test_every_column_of_telemetry_has_a_role_and_each_cause_a_word() -> None:
+    assert {*roles.TELEMETRY_ROLES, "run_id", "cell_id", "repeat"} == {name for name, _ in TABLES["telemetry"]}
+    of_telemetry = roles.with_role("cause", of=roles.TELEMETRY_ROLES)
+    assert {*roles.with_role("cause"), *of_telemetry} <= set(roles.WORDS)
 
 
 def test_what_references_keep_of_choices_are_all_choices() -> None:
@@ -43,7 +50,7 @@ def test_every_fact_of_the_host_that_a_run_records_has_a_role() -> None:
     text = source.read_text()
     parts = (text.split(begin)[1].split("}")[0] for begin in ('"host": {', 'manifest["host"] |= {'))
     named = {name for part in parts for name in re.findall(r'"(\w+)":', part)}
-    assert named == set(roles.HOST_ROLES)
+    assert named | cpu_power.settings(()).keys() == set(roles.HOST_ROLES)
 
 
 @pytest.mark.parametrize("name", ["data_sha256", "cpu_count", "python_version"])

@@ -16,6 +16,7 @@ from runner.admission.record import Recorder
 from runner.engines import cell_cache
 from runner.engines.base import Exit
 from runner.engines.process.process import LocalRunning
+from runner.known_messages import due_again
 from runner.plan.plan import Cell
 from runner.results.parcel import Parcel
 from runner.run import attempt as attempts
@@ -183,6 +184,50 @@ def test_a_cell_killed_by_a_signal_that_nobody_explains_is_a_crash(
     assert "SIGSEGV" in row["reason"]
     assert "Segmentation fault" in row["log_tail"], "faulthandler wrote the stack"
     assert "native code" in row["hint"]
+
+
+# What mpiexec prints on standard output when it has lost a process, and how it ends.
+BANNER = "\n=================================\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "kind", "words"),
+    [
+        ("os.kill(os.getpid(), 9)", "crash", "exit code 137 (SIGKILL) before its `end`"),
+        (
+            "time.sleep(0.5); sys.stderr.write('rank 1 is gone'); sys.exit(9)",
+            "crash",
+            "exit code 9 before its `end`: rank 1 is gone",
+        ),
+        ("time.sleep(60)", "protocol", "its output broke the protocol: not a JSON object"),
+        ("", "protocol", "its output broke the protocol: not a JSON object"),
+    ],
+)
+def test_what_a_launcher_prints_of_a_lost_process_is_not_what_ended_it(
+    end: str, kind: str, words: str, site: Callable[..., AttemptContext], tmp_path: Path
+) -> None:
+    here = site(f"import os, sys, time; sys.stdout.write({BANNER!r}); sys.stdout.flush(); {end}")
+    began = time.monotonic()
+    watched(Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None), here.engine.prepare(None, print))  # type: ignore[arg-type]
+    row = row_of(tmp_path)
+    assert row["error_kind"] == kind
+    assert words in row["reason"]
+    assert "BAD TERMINATION" in row["reason"] or "begins: ''" in row["reason"]
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("script", ["import no_such_package", "import sys; sys.exit(3)"])
+def test_a_cell_whose_environment_has_lost_files_is_due_again(
+    script: str, site: Callable[..., AttemptContext], tmp_path: Path
+) -> None:
+    here = site(script)
+    here.engine.lost = "its environment has lost 2 files, such as a/b.py: it is made again when it is needed next"  # type: ignore[attr-defined]
+    watched(Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None), here.engine.prepare(None, print))  # type: ignore[arg-type]
+    row = row_of(tmp_path)
+    assert row["error_kind"] == "engine"
+    assert "has lost 2 files, such as a/b.py" in row["reason"]
+    assert "--resume measures it again" in row["hint"]
+    assert due_again(row["error_kind"], row["exit_code"], row["reason"], row["log_tail"])
 
 
 @pytest.mark.parametrize("moved", [-1e9, -60.0, 60.0, 1e9])

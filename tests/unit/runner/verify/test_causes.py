@@ -130,10 +130,11 @@ def test_telemetry_is_told_of_the_steady_windows_only_and_without_the_cpu() -> N
         for s in range(12)
     ]
     rows += [{"device": "cpu", "seconds": 5.0, "cpu_seconds": 1.0}]
-    found = summarise(rows, [(2.0, 5.0), (5.0, 10.0)])
-    assert found == Telemetry(sm_megahertz=1006.0, throttled={"software thermal slowdown": 2 / 9})
-    assert summarise(rows, []) is None
-    assert summarise([], [(0.0, 1.0)]) is None
+    found = summarise(rows, [(2.0, 5.0), (5.0, 10.0)], {"temperature_celsius": 60.0})
+    shares = {"software thermal slowdown": 2 / 9}
+    assert found == Telemetry(sm_megahertz=1006.0, throttled=shares, medians={"temperature_celsius": 60.0})
+    assert summarise(rows, [], {}) is None
+    assert summarise([], [(0.0, 1.0)], {}) is None
 
 
 def test_a_cuda_version_that_is_no_version_names_no_cause() -> None:

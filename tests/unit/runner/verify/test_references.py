@@ -255,7 +255,8 @@ def test_the_same_gpu_fits_and_another_is_only_named() -> None:
 def test_a_part_of_a_gpu_is_another_device() -> None:
     part = reference_for(facts(device_memory_bytes=18 * 10**9), [reference()])
     assert part.cell is None
-    assert part.nearest == "NVIDIA H200 (reference lab)"
+    assert part.why.endswith("is of 18 GB, as this NVIDIA H200")
+    assert part.nearest == "NVIDIA H200 with 150 GB (reference lab)"
 
 
 def test_the_reference_that_differs_least_is_taken_and_of_equals_the_newest() -> None:
@@ -270,6 +271,8 @@ def test_a_smaller_machine_with_the_same_cpu_is_another_device() -> None:
     large = reference(device_kind="cpu", device_model="Some CPU", machine_cpus=64)
     small = reference_for(facts(device_kind="cpu", device_model="Some CPU", machine_cpus=2), [large])
     assert small.cell is None
+    assert small.why.endswith("is of a machine of 2 CPUs, as this Some CPU")
+    assert small.nearest.startswith("Some CPU in a machine of 64 CPUs ")
     untold = reference_for(facts(device_kind="cpu", device_model="Some CPU", machine_cpus=None), [large])
     assert untold.reference == large
 

@@ -1,0 +1,138 @@
+"""What was seen of the machine explains a change in every answer: each column with the role of a cause, one at a time, changed by half."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.answers import comparison, findings, run_history
+from reports.answers.contrast import Side, observed_changes
+from reports.data import tables
+from runner.results.observed import changes
+from runner.results.on_disk import roles
+from runner.verify.references.measured import reference_of
+from runner.verify.verification import assess
+from tests.fixtures import stored, synthetic
+
+CPU = ("torch-2.13.0-cpu", "cnn-cifar10")
+SLOWER = 1.5
+# (table, column) -> the value before and after. Those of a CPU's cell first.
+OF_CPU: Mapping[tuple[str, str], tuple[Any, Any]] = {
+    ("telemetry", "cpu_megahertz"): (3500.0, 1750.0),
+    ("cells", "other_cpus"): (0.0, 1.0),
+}
+OF_GPU: Mapping[tuple[str, str], tuple[Any, Any]] = {
+    ("telemetry", "throttle_reasons"): (0, 0x40),
+    ("telemetry", "sm_megahertz"): (1980.0, 990.0),
+    ("telemetry", "memory_megahertz"): (2600.0, 1300.0),
+    ("telemetry", "temperature_celsius"): (45.0, 90.0),
+    ("telemetry", "memory_temperature_celsius"): (48.0, 96.0),
+    ("telemetry", "power_watts"): (600.0, 300.0),
+    ("telemetry", "foreign_process_count"): (0, 2),
+    ("cells", "throttled"): (False, True),
+    ("cells", "throttled_by"): ([], ["hardware thermal slowdown"]),
+    ("cells", "max_temperature_celsius"): (45.0, 90.0),
+    ("cells", "mean_power_watts"): (600.0, 300.0),
+    ("cells", "foreign_processes"): ([], ["python (pid 7, of somebody)"]),
+}
+# What verify says instead, in sentences that it had before. None: a summary of what verify reads itself in the other table.
+BY_VERIFY: Mapping[str, str | None] = {
+    "other_cpus": "other work kept 1 CPUs busy beside it",
+    "throttle_reasons": "hardware thermal slowdown held its clock back",
+    "sm_megahertz": "its median clock was 990 MHz, and 1980 MHz in the reference",
+    "foreign_processes": "1 other process computed on the GPU",
+    **dict.fromkeys(
+        ("throttled", "throttled_by", "max_temperature_celsius", "mean_power_watts", "foreign_process_count"), None
+    ),
+}
+EVERY = [*(("cpu", *place) for place in OF_CPU), *(("cuda", *place) for place in OF_GPU)]
+
+
+def test_each_cause_is_tried() -> None:
+    tried = {column for _, _, column in EVERY}
+    assert tried == {*roles.with_role("cause"), *roles.with_role("cause", of=roles.TELEMETRY_ROLES)}
+
+
+def told(row: dict[str, Any], of: str, kind: str, changed: str = "") -> dict[str, Any]:
+    """A row of the table `of` with each cause at its first value, and the `changed` one at its second."""
+    causes = OF_CPU if kind == "cpu" else OF_GPU
+    mine = of == "cells" or (row["device"] == "cpu") == (kind == "cpu")
+    return (
+        {**row, **{name: both[name == changed] for (where, name), both in causes.items() if where == of}}
+        if mine
+        else row
+    )
+
+
+def run_of(folder: Path, day: int, kind: str) -> Path:
+    """A run of one cell, slower from the fifth day on, that recorded every cause at its first value."""
+    level = SLOWER if day > 4 else 1.0
+    manifest = {"created": f"2026-11-{day:02}T00:00:00+00:00", "devices": [{"model": "Synthetic GPU", "uuid": "GPU-0"}]}
+    run = synthetic.make_run(
+        folder / f"day{day:02}", windows=12, draw=day, repeats=2, slower={CPU: level}, manifest=manifest
+    )
+    if kind == "cuda":
+        synthetic.add_scaling(run, {1: 0.1 * level * (1 + day / 2000)}, windows=12, repeats=2, telemetry=True)
+    stored.remove(
+        run, lambda row: row["device_kind"] != kind or (kind == "cpu" and (row["image"], row["workload"]) != CPU)
+    )
+    stored.plan_only_measured(run)
+    for of in ("cells", "telemetry"):
+        stored.change(run, of, partial(told, of=of, kind=kind))
+    return run
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Sequence[Path]]:
+    """Kind of device -> runs of eight days."""
+    folder = tmp_path_factory.mktemp("days")
+    return {kind: [run_of(folder / kind, day, kind) for day in range(1, 9)] for kind in ("cpu", "cuda")}
+
+
+@pytest.mark.parametrize(("kind", "table", "column"), EVERY)
+def test_a_cause_that_changed_by_half_is_named_by_history_compare_the_report_of_all_runs_and_verify(
+    kind: str, table: str, column: str, days: Mapping[str, Sequence[Path]], tmp_path: Path
+) -> None:
+    runs = [*days[kind][:4], *(Path(shutil.copytree(run, tmp_path / run.name)) for run in days[kind][4:])]
+    for run in runs[4:]:
+        stored.change(run, table, partial(told, of=table, kind=kind, changed=column))
+    word = roles.WORDS[column]
+
+    moves = run_history.history(tables.load(runs, tables.STEPS))
+    assert [word in line for line in moves.lines] == [True], moves.lines
+    assert all("nothing recorded changed" not in line for line in moves.lines)
+    assert word in run_history.records(moves)[0]["observed"]
+
+    two = comparison.comparison(tables.load([runs[3], runs[4]], tables.ANSWER), runs[3].name, runs[4].name)
+    assert word in comparison.markdown(two)
+    assert word in str(comparison.document(two))
+
+    pooled = findings.findings(tables.load([runs[3], runs[4]], tables.ANSWER))
+    assert any(word in line for one in pooled for line in (*one.changed, *one.caveats)), pooled
+
+    if (by_verify := BY_VERIFY.get(column, word)) is None:
+        return
+    reference = reference_of(runs[:4], "lab", "0.1.0", noisy=True).reference
+    (found,) = assess([runs[4]], [reference]).findings
+    said = " ".join(f"{cause.name} {cause.evidence}" for cause in found.causes)
+    assert by_verify in said, (found.kind, found.reason, said)
+
+
+def test_what_a_sensor_or_an_idle_machine_makes_is_no_change(tmp_path: Path) -> None:
+    before = [
+        {"sm_megahertz": 1980.0 - at, "temperature_celsius": 60.0 + at, "other_cpus": 0.01 * at} for at in range(5)
+    ]
+    after = [{name: value * 1.02 for name, value in repeat.items()} for repeat in before]
+    assert changes(before, after, 2) == ()
+    # Repeats that scatter as widely as both sides lie apart show nothing.
+    wide = [{"sm_megahertz": clock} for clock in (1980.0, 1200.0, 1700.0)]
+    assert changes(wide, [{"sm_megahertz": clock} for clock in (1900.0, 1100.0, 1400.0)], 2) == ()
+
+
+def test_a_side_without_a_cell_has_seen_nothing() -> None:
+    assert observed_changes(Side(()), Side(())) == ()
