@@ -136,7 +136,16 @@ def _classes(at):
             "%s is missing (%s): put ImageNet's classes there, a folder each, or shards %s-*.tar and %s-*.tar beside it"
         )
         raise DataError(_as_downloaded(folder, os.path.basename(at)) or message % (at, files.held(folder), TRAIN, TEST))
-    return [name for name in _names(at) if os.path.isdir(os.path.join(at, name))]
+    return [name for name in _names(at) if os.path.isdir(os.path.join(at, name)) and _has_files(os.path.join(at, name))]
+
+
+def _has_files(at):
+    """A folder without a file is no class: a disk has its lost+found, and an archive made on a Mac its __MACOSX."""
+    try:
+        with os.scandir(at) as entries:
+            return any(entry.is_file() and not entry.name.startswith(".") for entry in entries)
+    except OSError:
+        return True  # whoever reads it says why it cannot be read
 
 
 def _as_downloaded(folder, what):

@@ -43,6 +43,17 @@ def driver(scene: Scene) -> Iterator[Check]:
         yield Check("driver", WARN if nothing else FAIL, said + loaded, means, fix)
         return
     versions = {gpu.driver for gpu in scene.gpus}
+    if not versions:
+        why = "; ".join(scene.refused) or "CUDA_VISIBLE_DEVICES and the like leave none"
+        means = "no cell can use a GPU; CPU images run all the same"
+        yield Check(
+            "driver",
+            WARN,
+            f"the driver answers, and no GPU can be used: {why}",
+            means,
+            "the rows on GPUs say what to do",
+        )
+        return
     saw = f"driver {', '.join(versions)}, CUDA up to {', '.join({gpu.cuda_driver for gpu in scene.gpus})}"
     if scene.module and versions and scene.module not in versions:
         message = known_messages.find("Driver/library version mismatch")

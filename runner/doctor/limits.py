@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 
@@ -18,6 +19,21 @@ def clock(_: Scene) -> Iterator[Check]:
     if date := unset_clock(time.time()):
         means = "runs get a wrong id and time, so that the newest one counts as the oldest; servers' certificates seem to be of the future"
         yield Check("clock", FAIL, f"it says {date}", means, "set it: `timedatectl set-ntp true`, or `date -s`")
+
+
+def cpus(_: Scene) -> Iterator[Check]:
+    """This process may use the machine's CPUs, or as many as its job was given."""
+    may, there = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    quota = control_groups.limits().cpus
+    held = [f"{may} of the machine's {there} (affinity)"] if may < there else []
+    held += [f"{quota:.2g} at a time (a quota of the control group)"] if quota is not None and quota < may else []
+    given = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    if given.isdecimal() and int(given) > may:
+        means = f"the job was given {given} CPUs (SLURM_CPUS_PER_TASK), and cells compute with {may} of them"
+        fix = "`srun --cpus-per-task=$SLURM_CPUS_PER_TASK`: since Slurm 22.05 srun does not take it over by itself"
+        yield Check("CPUs", WARN, ", ".join(held), means, fix)
+    elif held:
+        yield Check("CPUs", OK, ", ".join(held))
 
 
 def processes(_: Scene) -> Iterator[Check]:

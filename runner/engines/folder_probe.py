@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import subprocess
 import tempfile
 import time
@@ -58,6 +59,9 @@ _WHAT: dict[Step, str] = {
 
 def fault(folder: Path, steps: Sequence[Step]) -> str | None:
     """The first of these steps that a folder, which must exist, does not do: the end of a sentence on it. None where it does all."""
+    if steps == ENVIRONMENT and os.pathsep in str(folder.absolute()):
+        # `venv` refuses such a folder: PATH could not name the programs in it.
+        return f"has a {os.pathsep!r} in its path, and no environment can be made there"
     step: Step = write
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".dlbench-") as scratch:

@@ -23,7 +23,7 @@ from runner import trees
 from runner.catalog import frameworks, workloads
 from runner.catalog.architectures import for_machine, kernel_machine
 from runner.catalog.images import Image, load_catalog, select_images
-from runner.engines import choose
+from runner.engines import cell_cache, choose
 from runner.engines.base import Engine, Settings
 from runner.errors import CannotBeginError, ExitCode, code_of_fault
 from runner.machine import cpu_power, detect, lease
@@ -175,6 +175,9 @@ def start(
     """Plan a new run and make its folder. Raises UsageError when nothing can be run. `minutes`: its time limit."""
     prospect = look(options, minutes)
     refuse_nothing(prospect)
+    if options.nodes is None:
+        # Before it waits in line for the devices: without a cache no cell could begin.
+        cell_cache.caches_folder()
     code = _code_digests(prospect.plan.cells)
     now = datetime.now(UTC)
     if date := store.unset_clock(now.timestamp()):

@@ -6,6 +6,7 @@ import functools
 import importlib
 import re
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ from runner.text import in_a_line, plural
 _START_SECONDS = 10.0
 # The most unread pieces of an agent's output at its node.
 _MOST_UNREAD = 64
+# Of the cluster's head, on a network between two sites.
+_ANSWER_SECONDS = 10.0
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}:[0-9]{1,5}")
 # Otherwise Ray hides GPUs from an actor, or all of them from one that reserves none: the agent finds and leases its GPUs itself.
 _VARIABLES = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
@@ -35,6 +38,8 @@ class Ray(transport.Nodes):
         """Connect to it: "" is the cluster of this machine, or that of RAY_ADDRESS. Raises NodesError."""
         if address and not _ADDRESS.fullmatch(address):
             raise NodesError(_why_no_address(address))
+        if address:
+            _ask(address)
         self._ray = _imported()
         _connect(self._ray, address or "auto")
         self._reserve = reserve
@@ -195,6 +200,18 @@ def _speak_on_stderr(ray: Any) -> None:
         show({**data, "is_err": True}, *more, **named)
 
     worker.print_to_stdstream = show_on_stderr
+
+
+def _ask(address: str) -> None:
+    """Raise NodesError where nothing answers at HOST:PORT: Ray itself would try for five minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise NodesError(
+            f"--nodes ray:{in_a_line(address, 80)}: nothing answers there ({_line(error)}); the head's address is what `ray start --head` "
+            "printed, HOST:6379 by default"
+        ) from None
 
 
 def _connect(ray: Any, address: str) -> None:

@@ -65,6 +65,16 @@ def test_classes_are_counted_in_the_order_of_their_folders_names(tmp_path: Path)
     assert found.train.read(found.train.pictures[1]).shape == (256, 256, 3)
 
 
+def test_folders_that_hold_no_file_are_no_classes(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"n01/a.png": WHITE, "n02/b.png": WHITE}, {"n02/v.png": WHITE})
+    for part in ("train", "val"):
+        (tmp_path / part / "lost+found").mkdir()
+        (tmp_path / part / "__MACOSX" / "n01").mkdir(parents=True)
+    found = load(folder)
+    assert found.name == "imagenet (2 of 1000 classes)"
+    assert (found.train.labels.tolist(), found.test.labels.tolist()) == ([0, 1], [1])
+
+
 def test_fewer_are_taken_evenly_spaced(tmp_path: Path) -> None:
     found = load(folder_of(tmp_path, {f"c/{index}.png": WHITE for index in range(10)}, {"c/v.png": WHITE}), train=5)
     assert [Path(each[0]).stem for each in found.train.pictures] == ["0", "2", "4", "6", "8"]
@@ -127,6 +137,7 @@ def test_hidden_files_that_a_mac_leaves_beside_pictures_are_passed_over(tmp_path
 def test_more_classes_than_the_network_tells_apart_are_refused(tmp_path: Path) -> None:
     for index in range(1001):
         (tmp_path / "train" / f"{index:04}").mkdir(parents=True)
+        (tmp_path / "train" / f"{index:04}" / "a.png").touch()
     with pytest.raises(DataError, match="has 1001 folders, and the network tells 1000 classes apart"):
         load(str(tmp_path))
 

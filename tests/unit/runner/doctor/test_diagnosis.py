@@ -605,6 +605,43 @@ def test_every_pattern_is_a_regular_expression_and_every_entry_says_all_three() 
         assert known.fix
 
 
+@pytest.mark.parametrize(
+    ("may", "quota", "given", "status", "words"),
+    [
+        (64, None, "", None, ""),
+        (64, None, "64", None, ""),
+        (1, None, "8", WARN, "1 of the machine's 64 (affinity)"),
+        (8, None, "8", OK, "8 of the machine's 64 (affinity)"),
+        (64, 1.5, "", OK, "1.5 at a time (a quota of the control group)"),
+    ],
+)
+def test_the_cpus_of_a_job_are_told(
+    monkeypatch: pytest.MonkeyPatch, may: int, quota: float | None, given: str, status: str | None, words: str
+) -> None:
+    monkeypatch.setattr(limits.os, "sched_getaffinity", lambda _: set(range(may)))
+    monkeypatch.setattr(limits.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(control_groups, "limits", lambda: control_groups.GroupLimits(quota, None, None))
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", given)
+    checks = list(limits.cpus(WELL))
+    assert [(check.status, check.saw) for check in checks] == ([(status, words)] if status else [])
+    assert all("SLURM_CPUS_PER_TASK" in check.means and "srun" in check.fix for check in checks if check.status == WARN)
+
+
+def test_a_driver_whose_gpus_are_all_refused_is_no_ok_row() -> None:
+    refused = ("NVIDIA H100: MIG is on, and it has no instance",)
+    (check,) = doctor_gpus.driver(replace(WELL, gpus=(), refused=refused))
+    assert check.status == WARN
+    assert check.saw == f"the driver answers, and no GPU can be used: {refused[0]}"
+
+
+def test_a_cache_below_a_folder_with_a_colon_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a:b").mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a:b"))
+    (check,) = (check for check in doctor_folders.folders(replace(WELL, out=tmp_path)) if check.name == "cache")
+    assert check.status == FAIL
+    assert "has a ':' in its path" in check.saw
+
+
 @pytest.mark.parametrize(("left", "status"), [(None, None), (5000, OK), (40, WARN)])
 def test_a_group_with_room_for_few_processes_is_told(
     monkeypatch: pytest.MonkeyPatch, left: int | None, status: str | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import queue
+import socket
 import sys
 import threading
 import time
@@ -86,6 +87,15 @@ def test_without_ray_a_sentence_says_how_to_install_it(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(NodesError, match="has no Ray .*pip install 'ray>=2.49,<3'"):
         nodes_of("ray", "none")
+
+
+def test_a_head_that_does_not_answer_is_told_within_seconds_and_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        # Nobody listens at it.
+        with pytest.raises(NodesError, match=r"nothing answers there \(.*refused.*HOST:6379"):
+            nodes_of(f"ray:127.0.0.1:{taken.getsockname()[1]}", "none")
 
 
 class StandInRay:
