@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +16,7 @@ from urllib.parse import urlsplit
 from runner import known_messages
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
 from runner.errors import EngineError, UserError
+from runner.text import in_a_line
 
 _TIMEOUT_SECONDS = 10.0
 
@@ -79,9 +82,8 @@ def pip_index(scene: Scene) -> Iterator[Check]:
     if answer is not None and answer.returncode == 0:
         yield Check("pip index", OK, "it answers")
         return
-    shown, secret = _shown(
-        os.environ.get("PIP_INDEX_URL") or pip_configuration.read(sys.executable).get("index-url", "")
-    )
+    url = os.environ.get("PIP_INDEX_URL") or pip_configuration.read(sys.executable).get("index-url", "")
+    shown, secret = _shown(url)
     said = "pip gave no answer" if answer is None else " ".join(answer.stderr.split())
     # Before it is cut: half of a password tells much.
     said = said.replace(secret, "…") if secret else said
@@ -92,11 +94,27 @@ def pip_index(scene: Scene) -> Iterator[Check]:
         match = re.search(message.pattern, said)
         begin = max(0, match.start() - 80) if match else 0
         saw, fix = f"pip did not reach {shown}: {message.means} ({said[begin : begin + 200]})", message.fix
+    elif url and not secret and (own_words := _own_words(url)):
+        saw = f"{shown} {own_words}"
     if scene.client is None and not _is_anything_installed():
         means = "nothing can be measured: there is no engine, no environment is made, and none can be, as wheels cannot be fetched"
         yield Check("pip index", FAIL, saw, means, fix)
         return
     yield Check("pip index", WARN, saw, "wheels cannot be fetched", fix)
+
+
+def _own_words(url: str) -> str:
+    """What an index answers of which pip says only that it found nothing: the end of a sentence; empty where it cannot be asked."""
+    try:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/pip/", timeout=_TIMEOUT_SECONDS) as answer:
+            page: bytes = answer.read(1 << 20)
+    except urllib.error.HTTPError as error:
+        return f"answers with the error {error.code} ({in_a_line(str(error.reason), 80)})"
+    except (OSError, ValueError):
+        return ""
+    if b"pip-" in page:
+        return ""
+    return "answers with a page that lists no packages: that of a network that asks for a login first, or of another address"
 
 
 def _shown(url: str) -> tuple[str, str]:

@@ -22,7 +22,7 @@ class DownloadError(UserError):
 def download(address: str, most: int) -> bytes:
     """The content of an address, at most so many bytes. Raises DownloadError."""
     try:
-        with urllib.request.urlopen(address, timeout=_SECONDS) as answer:
+        with urllib.request.build_opener().open(address, timeout=_SECONDS) as answer:
             content: bytes = answer.read(most + 1)
     except (OSError, ValueError) as error:
         said = error.reason if isinstance(error, urllib.error.URLError) else getattr(error, "strerror", None) or error
