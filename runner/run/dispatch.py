@@ -91,7 +91,7 @@ def orders(count: int, repeats: int, generator: random.Random) -> list[list[int]
             tries = [
                 _shuffled(count, number * count, places[-2:], generator) for _ in range(_SHUFFLES if number > 1 else 1)
             ]
-            order = min(tries)[2]
+            order = min(tries)[3]
         found.append(order)
         places.append(_places(order, number * count))
     return found
@@ -107,18 +107,19 @@ def _places(order: Sequence[int], begin: int) -> list[int]:
 
 def _shuffled(
     count: int, begin: int, before: Sequence[Sequence[int]], generator: random.Random
-) -> tuple[int, int, list[int]]:
-    """A new order of a block, after how many cells stand badly in it, and how far it is from the block two before (a sum of squares).
+) -> tuple[int, int, int, list[int]]:
+    """A new order of a block, after how many cells a period meets in it, how many stand where the block two before had them, and how far it
+    is from that block (a sum of squares).
 
-    `before`: the places in up to two blocks before it.
+    `before`: the places in up to two blocks before it. Of four cells no order may be free of both.
     """
     order = list(range(count))
     generator.shuffle(order)
-    bad, far = _keep_apart(order, begin, before, generator), 0
+    bad, stay, far = _keep_apart(order, begin, before, generator), 0, 0
     if len(before) > 1:
         moved = [now - then - 2 * count for now, then in zip(_places(order, begin), before[0], strict=True)]
-        bad, far = bad + moved.count(0), sum(apart**2 for apart in moved)
-    return bad, far, order
+        stay, far = moved.count(0), sum(apart**2 for apart in moved)
+    return bad, stay, far, order
 
 
 def _keep_apart(order: list[int], begin: int, before: Sequence[Sequence[int]], generator: random.Random) -> int:

@@ -71,6 +71,9 @@ class BesideEngine(Engine):
         for engine in self._used():
             engine.answer()
 
+    def lost_files(self, prepared: ReadyImage) -> str | None:
+        return self._engine(prepared.image.name).lost_files(prepared)
+
     def unavailable(self) -> str | None:
         return self._host.unavailable()
 
