@@ -57,7 +57,7 @@ def describe(framework, workload, setup, zero):
     versions = {"python": platform.python_version(), "numpy": numpy.__version__}
     versions.update(framework.versions())
     settings = {"mode": setup.mode, "precision": setup.precision, "threads_asked": setup.threads}
-    # What the adapter itself reads back wins.
+    # The adapter's own reading wins.
     settings.update(speed.facts(framework.NAME, setup.threads))
     settings.update(framework.settings())
     return {

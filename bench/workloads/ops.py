@@ -367,7 +367,7 @@ def directions(name):
     return (GRADIENT,) if name == "embedding" else (FORWARD, GRADIENT)
 
 
-# What a run stands for. size: tuple; mop: million operations; terms: of its longest sum; bytes: the least traffic.
+# The work of a run. size: tuple; mop: million operations; terms: of its longest sum; bytes: the least traffic.
 Point = collections.namedtuple("Point", "operation direction size mop terms bytes")
 
 

@@ -146,7 +146,7 @@ class Contrast:
 
     @cached_property
     def observed(self) -> tuple[ChangedFact, ...]:
-        """What was seen of the machine while each side was measured, and differs: such as its clock, or other work."""
+        """Changes of the machine from one side to the other, as it was seen meanwhile: such as its clock, or other work."""
         return observed_changes(self.before, self.after)
 
     @property
@@ -219,7 +219,7 @@ def differences(before: Side, after: Side) -> tuple[ChangedFact, ...]:
 
 
 def observed_changes(before: Side, after: Side) -> tuple[ChangedFact, ...]:
-    """What was seen of the machine while the sides were measured, and differs. None where a side has no cell."""
+    """The changes of what was seen of the machine while the sides were measured. None where a side has no cell."""
     if not before.cells or not after.cells:
         return ()
     seen = [[repeat.observed for repeat in side.repeats] for side in (before, after)]

@@ -179,7 +179,7 @@ def _sentences(copies: dict[str, list[MeasuredCell]], changed: Mapping[str, Cont
 
 
 def _seen_between(cells: Sequence[MeasuredCell]) -> list[str]:
-    """What was seen of the machine and changed from one of a cell's runs to the next."""
+    """The changes of the machine from one of a cell's runs to the next, as it was seen meanwhile."""
     neighbours = pairwise([Side((cell,)) for cell in cells])
     return list(dict.fromkeys(str(change) for pair in neighbours for change in observed_changes(*pair)))
 

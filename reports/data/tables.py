@@ -71,7 +71,7 @@ FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "tel
 ANSWER = ("cells", "samples", "parity", "telemetry")
 # The tables for an answer from the cells' own step times: it asks for no proof's tensors, and not how cells stand beside one another.
 STEPS = ("cells", "samples", "telemetry")
-# What the scatter of repeats is of.
+# The tables that show the scatter of repeats.
 _TIMES = ("cells", "samples")
 # The newest runs of a folder that are asked how far repeats differ on this machine.
 MOST_RUNS_BESIDE = 10

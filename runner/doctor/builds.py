@@ -104,7 +104,7 @@ def pip_index(scene: Scene) -> Iterator[Check]:
 
 
 def _own_words(url: str) -> str:
-    """What an index answers of which pip says only that it found nothing: the end of a sentence; empty where it cannot be asked."""
+    """The answer of an index of which pip says only that it found nothing: the end of a sentence; empty where it cannot be asked."""
     try:
         with urllib.request.urlopen(f"{url.rstrip('/')}/pip/", timeout=_TIMEOUT_SECONDS) as answer:
             page: bytes = answer.read(1 << 20)

@@ -1,4 +1,4 @@
-"""What was seen of the machine while a cell was measured, and explains how long its steps took: clocks and what held them back, heat,
+"""The state of a machine while a cell was measured, as far as it explains how long steps took: clocks and what held them back, heat,
 power, other work. The facts are those of the role `cause` (runner/results/on_disk/roles.py).
 
 They are measured, so they are never quite equal. A difference counts where it is larger than an idle machine makes it, and the middle
@@ -44,10 +44,10 @@ _SHARES = dict.fromkeys(("sm_megahertz", "memory_megahertz", "cpu_megahertz"), 0
 )
 _DEGREES = dict.fromkeys(("temperature_celsius", "max_temperature_celsius", "memory_temperature_celsius"), 5.0)
 
-# What disturbs by itself: it is told too where one side recorded nothing of it.
+# Facts that disturb by themselves: each is told too where one side recorded nothing of it.
 _DISTURBS = ("throttled_by", "other_cpus", "foreign_processes")
 
-# What says the same as another fact, by that fact: it is named only where the other one is not.
+# A fact that says the same as another one -> that one. It is named only where the other one is not.
 _SAME_AS = {
     "max_temperature_celsius": "temperature_celsius",
     "mean_power_watts": "power_watts",
@@ -81,7 +81,7 @@ def observed(row: Row, windows: Windows, telemetry: pa.Table | None) -> Observed
 
 
 def _reasons(often: Names | None, ever: Names | None, throttled: bool | None) -> Names | None:
-    """What held the clock back, of three columns: what the telemetry shows for a share of the time, what was ever seen, and whether it
+    """The names of what held the clock back, of three columns: those of a share of the time, by telemetry; those ever seen; and whether it
     throttled. A GPU meets its power limit now and then: that counts by its share of the time, where this is known."""
     if often is None and ever is None and throttled is None:
         return None

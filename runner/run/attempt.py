@@ -62,7 +62,7 @@ _PASSING = re.compile(rf"finds no GPU: cu\w+ says (?:2|46|999)\b|{DEVICE_TAKEN}"
 # From a line that is no event to the end of the cell: a launcher that has lost a process ends by itself.
 _LAST_WORDS_SECONDS = 3.0
 
-# What a program says that lacks a file of its own.
+# The words of a program that lacks a file of its own.
 _LACKS_FILE = re.compile(
     r"No module named|ImportError|cannot open shared object|No such file or directory|FileNotFoundError"
 )
@@ -220,7 +220,7 @@ class Attempt:
         self._recording: telemetry.Recording | None = None
         # (kind, reason) where the runner ended the cell.
         self._ended_by: tuple[str, str] | None = None
-        # What it printed that is no event.
+        # A line that it printed and that is no event.
         self._broken: str | None = None
         self._kill_at: float | None = None
         # The bytes that its image's cells may write, once it began.

@@ -242,7 +242,7 @@ def _both(name: str, own: Mapping[str, object], other: Mapping[str, object]) -> 
 
 
 def _builds(case: Case) -> Iterator[Cause]:
-    """What else differs in the installation: the BLAS, the least likely cause."""
+    """Other differences of the installation: the BLAS, the least likely cause."""
     own, other = case.facts.settings, case.reference.settings if case.reference else {}
     for name in ("blas_built_with", "numpy_blas"):
         if name in own and name in other and own[name] != other[name]:
@@ -314,7 +314,7 @@ def _throttled(case: Case) -> Iterator[Cause]:
         )
 
 
-# What the machine did meanwhile: column -> (the cause, whether more of it is worse, the fix).
+# Facts of the machine meanwhile: column -> (the cause, whether more of it is worse, the fix).
 _MEANWHILE = {
     "cpu_megahertz": (
         "a lower CPU clock",
@@ -333,7 +333,7 @@ _MEANWHILE = {
 
 
 def _meanwhile(case: Case) -> Iterator[Cause]:
-    """What was seen of the machine while the cell ran, and differs from the same of the reference."""
+    """Differences of the machine while the cell ran from that of the reference."""
     here, reference = (each.medians if each else {} for each in (case.telemetry, case.reference_telemetry))
     for column, (name, more, fix) in _MEANWHILE.items():
         seen, usual = here.get(column), reference.get(column)

@@ -98,7 +98,7 @@ def _first_line(text: str) -> str:
 
 
 def _takes(name: str) -> str:
-    """What an image takes, as the end of a sentence; empty of one that the catalog has no more."""
+    """The cost of an image, as the end of a sentence; empty of one that the catalog has no more."""
     image = load_catalog().get(name)
     if image is None:
         return ""
@@ -140,7 +140,7 @@ def _judged(installed: Measured, pinned: Measured, cell: MeasuredCell, pair: Pai
 
 
 def _explained(verdict: BesideVerdict, low: float, limit: float, ours: str, same: bool) -> str:
-    """What the release has to do with it, as the end of the sentence."""
+    """The part of the release in it, as the end of the sentence."""
     seen = f"healthy releases were seen to differ by up to {number(limit, 3)} times"
     if verdict == "slow":
         return "" if same else f": its release, {ours}, does not explain that, since {seen}"

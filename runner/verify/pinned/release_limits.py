@@ -1,4 +1,4 @@
-"""What another release explains: how many times as long as another healthy release one was seen to take, on one machine at one time.
+"""The gap that a release explains: how many times as long as another healthy release one was seen to take, on one machine at one time.
 
 Measured beside one another on a CPU; docs/verify.md has the table. Nothing was measured on a GPU.
 """

@@ -14,7 +14,7 @@ from runner.results.observed import OF_TELEMETRY, Observed
 Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(max_length=100)]
 
-# What has no place of its own.
+# The facts that have no place of their own.
 _MEDIANS = tuple(name for name in OF_TELEMETRY if name not in ("sm_megahertz", "foreign_process_count"))
 
 # Older names of the reasons, in references that were saved before each had one name.

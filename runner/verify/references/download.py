@@ -1,4 +1,4 @@
-"""What an address holds: an index, or a saved reference. It is bounded in size, and what is in the way is named: a proxy, a web page."""
+"""Files of an index, or saved references, by their address. Each is bounded in size; a proxy or a web page in the way is named."""
 
 from __future__ import annotations
 
