@@ -17,9 +17,9 @@ import numpy as np
 from reports.data.groups import left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
 from reports.wording import between, bound, number, percent, plural
-from runner.results import observed, statistics, steadiness
+from runner.results import statistics, steadiness
 from runner.results.cells import resume_command, step_of
-from runner.results.on_disk import isolation, roles
+from runner.results.on_disk import isolation, observed, roles
 from runner.results.on_disk.other_work import own_cpus
 from runner.results.rank.blocks import Blocks, moderated
 from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, in_blocks, within

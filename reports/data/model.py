@@ -12,7 +12,7 @@ from reports.data.costs import OF_TOKENS, Cost
 from reports.wording import cell_name, percent, step_interval
 from runner.results import clock_settings, statistics
 from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
-from runner.results.observed import Observed
+from runner.results.on_disk.observed import Observed
 from runner.results.rank.ranking import Field, Verdict
 from runner.results.rank.time_to_loss import LOSS_UNIT
 from runner.results.statistics import Array, Estimate

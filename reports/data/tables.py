@@ -45,8 +45,8 @@ from runner.results.cells import (
     stored_cells,
 )
 from runner.results.datasheets import bare_model
-from runner.results.observed import observed
 from runner.results.on_disk import isolation, parcel_origin
+from runner.results.on_disk.observed import observed
 from runner.results.rank.at_fp32 import rested
 from runner.results.rank.ranking import scatter_by_model
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
@@ -233,15 +233,13 @@ def _cell(
     checks: Mapping[Place, Sequence[Row]],
     values: int,
 ) -> MeasuredCell:
-    """One cell of the page from the stored one, its rows, and the parts of the other tables by repeat. `values` are those of a line of
-    telemetry."""
+    """One cell of the page from the stored one, its rows, and the parts of the other tables by repeat, with so many `values` a line."""
     places = [(stored.run_id, stored.cell_id, repeat.number) for repeat in stored.repeats]
     repeats = tuple(_repeat(repeat, place, parts, values) for repeat, place in zip(stored.repeats, places, strict=True))
     short = any(row["short"] for row in rows)
     steady = [repeat for repeat in repeats if len(repeat.steady_step_seconds)]
     metric = specification(stored.key.workload).get("metric") or {}
     held = _parity([checks.get(place, ()) for place in places])
-    noted = caveats(stored.framework, stored.key.workload, stored.key.device_kind, stored.mode)
     return MeasuredCell(
         anchor="",
         label=stored.image,
@@ -263,7 +261,7 @@ def _cell(
         phases={name: seconds for name in PHASES if (seconds := middle(rows, seconds_column(name))) is not None},
         costs={**_costs(rows), **curves.of_tokens(steady), **curves.waiting(steady)},
         caveats=(
-            *noted,
+            *caveats(stored.framework, stored.key.workload, stored.key.device_kind, stored.mode),
             *_known_issues(stored),
             *_losses_not_compared(stored.key, {row.quantity for row in held}),
             *dict.fromkeys(filter(None, (isolation.caveat(isolation.of_row(row)) for row in rows))),

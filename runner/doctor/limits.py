@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 
+from bench import rules
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
 from runner.machine import control_groups
 from runner.results.store import unset_clock
@@ -27,8 +28,8 @@ def cpus(_: Scene) -> Iterator[Check]:
     quota = control_groups.limits().cpus
     held = [f"{may} of the machine's {there} (affinity)"] if may < there else []
     held += [f"{quota:.2g} at a time (a quota of the control group)"] if quota is not None and quota < may else []
-    given = os.environ.get("SLURM_CPUS_PER_TASK", "")
-    if given.isdecimal() and int(given) > may:
+    given = rules.whole(os.environ.get("SLURM_CPUS_PER_TASK", "")) or 0
+    if given > may:
         means = f"the job was given {given} CPUs (SLURM_CPUS_PER_TASK), and cells compute with {may} of them"
         fix = "`srun --cpus-per-task=$SLURM_CPUS_PER_TASK`: since Slurm 22.05 srun does not take it over by itself"
         yield Check("CPUs", WARN, ", ".join(held), means, fix)

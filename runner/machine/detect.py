@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bench import rules
@@ -22,6 +22,9 @@ _QUOTA = (
     "time is used up"
 )
 
+
+# How CPUs are set to save power (the kernel's Documentation/admin-guide/pm/cpufreq.rst). A virtual machine mostly says nothing.
+_POWER = Path("/sys/devices/system/cpu")
 
 # A folder for each GPU that the kernel's module drives.
 _DRIVEN = Path("/proc/driver/nvidia/gpus")
@@ -108,6 +111,34 @@ def cores_of(cpus: Sequence[int], folder: Path = Path("/sys/devices/system/cpu")
                 siblings |= set(range(int(first), int(last or first) + 1))
         cores[tuple(sorted(siblings.intersection(cpus)))] = None
     return tuple(cores)
+
+
+def cpu_power(cpus: Iterable[int], folder: Path = _POWER) -> dict[str, str | None]:
+    """The governor, turbo and the energy preference of these CPUs; None where the machine does not say. Several values are all named."""
+    own = [folder / f"cpu{cpu}" / "cpufreq" for cpu in cpus]
+    return {
+        "cpu_governor": _all(each / "scaling_governor" for each in own),
+        "cpu_energy_preference": _all(each / "energy_performance_preference" for each in own),
+        "cpu_turbo": _turbo(folder),
+    }
+
+
+def _all(files: Iterable[Path]) -> str | None:
+    return ", ".join(sorted({text for file in files if (text := _text(file))})) or None
+
+
+def _turbo(folder: Path) -> str | None:
+    """Intel's driver has a switch that turns it off, and the others one that turns it on."""
+    off, on = _text(folder / "intel_pstate" / "no_turbo"), _text(folder / "cpufreq" / "boost")
+    if off in ("0", "1"):
+        return "off" if off == "1" else "on"
+    return {"0": "off", "1": "on"}.get(on or "")
+
+
+def _text(file: Path) -> str | None:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return file.read_text()[:80].strip() or None
+    return None
 
 
 def _memory_nodes() -> tuple[int, ...]:

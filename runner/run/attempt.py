@@ -271,7 +271,7 @@ class Attempt:
                 self._running, self._recording = running, recording
                 if self.stopped:
                     running.stop()
-            ended = self._follow(running, recorder)
+            ended = self._follow(prepared, running, recorder)
         except BaseException as error:
             # On a full disk, for example, nobody reads the cell's output any more: it must not go on.
             if not isinstance(error, EngineError):
@@ -286,7 +286,6 @@ class Attempt:
             with self._lock:
                 self._running = None
             recorder.close()
-        self._look_at_files(prepared, ended, recorder)
         self._settle(ended, recorder, cache)
         self.lost = self.lost or recording.lost or (telemetry_gpu.lost_board(self.boards) if ended.code else None)
         if self.stopped or self.lost or self.passing or self.cut:
@@ -493,7 +492,7 @@ class Attempt:
         put = f"the cells of {self.job.cell.image} had put {held / 1e9:.1f} GB there"
         return "disk", f"{put}, into {cache}, where {cell_cache.MOST_BYTES / 1e9:.0f} GB is the most"
 
-    def _follow(self, running: Running, recorder: Recorder) -> Exit:
+    def _follow(self, prepared: ReadyImage, running: Running, recorder: Recorder) -> Exit:
         """Read the cell's output to its end. After a broken protocol, a wrong device or other code nothing would count: it is ended."""
         useless = False
         for chunk in running.events():
@@ -513,7 +512,9 @@ class Attempt:
                 self._broken, self._kill_at = recorder.problem, self._heard + _LAST_WORDS_SECONDS
             elif useless:
                 running.stop()
-        return running.wait()
+        ended = running.wait()
+        self._look_at_files(prepared, ended, recorder)
+        return ended
 
     def _is_full(self) -> bool:
         return self._ended_by is not None and self._ended_by[0] == "disk"

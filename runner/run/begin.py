@@ -26,7 +26,7 @@ from runner.catalog.images import Image, load_catalog, select_images
 from runner.engines import cell_cache, choose
 from runner.engines.base import Engine, Settings
 from runner.errors import CannotBeginError, ExitCode, code_of_fault
-from runner.machine import cpu_power, detect, lease
+from runner.machine import detect, lease
 from runner.machine.devices import Machine
 from runner.machine.telemetry_cpu import OtherPrograms
 from runner.paths import data_folder
@@ -224,7 +224,7 @@ def manifest_of(
             "cpu_quota": cpu.quota,
             "machine_cpus": os.cpu_count(),
             "memory_bytes": cpu.memory_bytes,
-            **cpu_power.settings(cpu.cpus),
+            **detect.cpu_power(cpu.cpus),
         },
         "plan": [cell.as_dict() | {"code_sha256": code.get((cell.framework, cell.workload))} for cell in plan.cells],
         "skipped": len(plan.skips),

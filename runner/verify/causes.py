@@ -16,8 +16,8 @@ from packaging.version import InvalidVersion, Version
 from bench import rules
 from reports.wording import percent, plural
 from runner.catalog import cuda as cuda_releases
-from runner.results.observed import differ
 from runner.results.on_disk import roles
+from runner.results.on_disk.observed import differ
 from runner.results.on_disk.other_work import OtherWork
 from runner.verify.probes import yardstick
 from runner.verify.probes.ceilings import Ceilings, best, is_machine_busy

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from runner.results.clock_settings import REASONS
-from runner.results.observed import OF_TELEMETRY, Observed
+from runner.results.on_disk.observed import OF_TELEMETRY, Observed
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(max_length=100)]

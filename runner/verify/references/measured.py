@@ -13,7 +13,7 @@ import numpy as np
 from runner.results import cells, parity, store
 from runner.results.cells import StoredCell
 from runner.results.datasheets import bare_model
-from runner.results.observed import observed
+from runner.results.on_disk.observed import observed
 from runner.results.rank.ranking import levelled_run
 from runner.results.rows import Place, by_repeat, parts, rows_of
 from runner.results.statistics import Array, log_levels

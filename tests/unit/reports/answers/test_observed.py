@@ -13,8 +13,8 @@ import pytest
 from reports.answers import comparison, findings, run_history
 from reports.answers.contrast import Side, observed_changes
 from reports.data import tables
-from runner.results.observed import changes
 from runner.results.on_disk import roles
+from runner.results.on_disk.observed import changes
 from runner.verify.references.measured import reference_of
 from runner.verify.verification import assess
 from tests.fixtures import stored, synthetic

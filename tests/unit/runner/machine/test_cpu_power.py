@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.machine import cpu_power
+from runner.machine.detect import cpu_power
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
@@ -22,8 +22,8 @@ def test_of_the_cpus_of_a_cell_each_value_is_named_once(tmp_path: Path) -> None:
     preferences = {f"cpu{cpu}/cpufreq/energy_performance_preference": "balance_power\n" for cpu in range(4)}
     folder = write(tmp_path, governors | preferences)
     both = {"cpu_governor": "performance, powersave", "cpu_energy_preference": "balance_power", "cpu_turbo": None}
-    assert cpu_power.settings((0, 1), folder) == both
-    assert cpu_power.settings((2, 3), folder)["cpu_governor"] == "powersave"
+    assert cpu_power((0, 1), folder) == both
+    assert cpu_power((2, 3), folder)["cpu_governor"] == "powersave"
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_of_the_cpus_of_a_cell_each_value_is_named_once(tmp_path: Path) -> None:
 def test_turbo_is_on_or_off_by_the_switch_of_either_driver(
     file: str, text: str, turbo: str | None, tmp_path: Path
 ) -> None:
-    assert cpu_power.settings((0,), write(tmp_path, {file: text}))["cpu_turbo"] == turbo
+    assert cpu_power((0,), write(tmp_path, {file: text}))["cpu_turbo"] == turbo
 
 
 def test_a_machine_that_says_nothing_has_no_values(tmp_path: Path) -> None:
-    assert set(cpu_power.settings(range(8), tmp_path).values()) == {None}
+    assert set(cpu_power(range(8), tmp_path).values()) == {None}

@@ -154,7 +154,15 @@ def test_the_report_and_verify_tell_it_beside_the_cell(tmp_path: Path) -> None:
     assert noted == {("cuda", True), ("cpu", False)}
     facts = SimpleNamespace(framework="torch", mode="default", precision="fp32", cudnn_version="9.10", **of_gpu)
     finding: Any = SimpleNamespace(
-        parity_passed=False, nearest=None, among=None, expectation=None, kernel_share=None, facts=facts, causes=()
+        kind="ok",
+        beside=None,
+        parity_passed=False,
+        nearest=None,
+        among=None,
+        expectation=None,
+        kernel_share=None,
+        facts=facts,
+        causes=(),
     )
     (line,) = output._beside(finding)
     assert line.startswith("  known issue: ")

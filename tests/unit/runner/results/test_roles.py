@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reports.answers import contrast
-from runner.machine import cpu_power
+from runner.machine import detect
 from runner.machine.devices import Gpu
 from runner.results.on_disk import roles
 from runner.results.on_disk.schema import TABLES
@@ -50,7 +50,7 @@ def test_every_fact_of_the_host_that_a_run_records_has_a_role() -> None:
     text = source.read_text()
     parts = (text.split(begin)[1].split("}")[0] for begin in ('"host": {', 'manifest["host"] |= {'))
     named = {name for part in parts for name in re.findall(r'"(\w+)":', part)}
-    assert named | cpu_power.settings(()).keys() == set(roles.HOST_ROLES)
+    assert named | detect.cpu_power(()).keys() == set(roles.HOST_ROLES)
 
 
 @pytest.mark.parametrize("name", ["data_sha256", "cpu_count", "python_version"])

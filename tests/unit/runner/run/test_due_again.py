@@ -184,6 +184,9 @@ WHOLE = {
     "the limit of open files of a process is too low": "OSError: [Errno 24] Too many open files",
     "a folder on a network's disk was removed or exported anew while it was in use": "OSError: [Errno 116] Stale file handle",
     "a disk can only be read": "OSError: [Errno 30] Read-only file system",
+    "something removed files of the environment, as a purge of old files does": "its environment has lost 1 file, such as a.py",
+    "an error of the GPU's memory ended this program, and stayed within it": "RuntimeError: CUDA error: CUDA_ERROR_CONTAINED",
+    "a link between GPUs failed": "CUDA error: uncorrectable NVLink error detected during the execution",
     "a disk ran full under the cell": "the disk of /cache is nearly full: it has 0.01 GB left of the 1.00 GB that were free",
 }
 

@@ -44,6 +44,7 @@ OLDER: dict[str, Any] = {
 
 # The options that are newer: without them a run is as it was.
 NEWER: dict[str, Any] = {
+    "against": "none",
     "build": False,
     "catalog": None,
     "images_from": None,
