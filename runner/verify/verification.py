@@ -348,11 +348,11 @@ def _excused(
     if not excuses:
         return verdict, reason
     names = "; ".join(map(str, excuses))
-    limit = explained_up_to(facts.framework, facts.device_kind, excuses)
+    limit = explained_up_to(facts.device_kind, excuses)
     if verdict == "slow" and limit is not None and ratio.low > limit:
         return (
             verdict,
-            f"{reason}; these differ, and are differences that explain up to {number(limit, 3)} times, and not this: {names}",
+            f"{reason}; these differ, and may explain up to {number(limit, 3)} times, and not this: {names}",
         )
     judged = excused(verdict, differs=True)
     if judged != "not-comparable":

@@ -1,7 +1,7 @@
 """An installation beside the pinned image that its run measured as well, in the same blocks: the verdict that needs no stored reference.
 
 Both were measured on one machine at one time, so neither the machine nor the day is between them. What is between them is what `runner
-compare` says of two cells of a run. Another release may be slower by itself, so it explains a gap up to what releases were seen to make.
+compare` says of two cells of a run. Another release may be slower by itself, so it may explain a gap up to a limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runner.engines.process.installed import ENGINE
 from runner.results.rank.ranking import Pair
 from runner.results.statistics import of_kind
 from runner.text import number
-from runner.verify.pinned.release_limits import limit_of
+from runner.verify.pinned.release_limits import EXPLAINED
 from runner.verify.references.measured import Measured
 from runner.verify.verdict import MARGINS
 
@@ -113,7 +113,7 @@ def _judged(installed: Measured, pinned: Measured, cell: MeasuredCell, pair: Pai
     facts, ratio = installed.facts, pair.ratio
     ours, theirs = facts.framework_version or "", pinned.facts.framework_version or ""
     same = _release(ours) == _release(theirs)
-    limit = 1 + margin if same else limit_of(facts.framework)
+    limit = 1 + margin if same else EXPLAINED
     low, high = ratio.low or 0.0, math.inf if ratio.high is None else ratio.high
     verdict: BesideVerdict = "open"
     if low > limit:
@@ -141,11 +141,11 @@ def _judged(installed: Measured, pinned: Measured, cell: MeasuredCell, pair: Pai
 
 def _explained(verdict: BesideVerdict, low: float, limit: float, ours: str, same: bool) -> str:
     """The part of the release in it, as the end of the sentence."""
-    seen = f"healthy releases were seen to differ by up to {number(limit, 3)} times"
+    most = f"another release may explain up to {number(limit, 3)} times"
     if verdict == "slow":
-        return "" if same else f": its release, {ours}, does not explain that, since {seen}"
+        return "" if same else f": its release, {ours}, does not explain that: {most}"
     if verdict == "ok":
-        return f": its release, {ours}, explains that, since {seen}" if not same and low > 1 else ""
+        return f": its release, {ours}, may explain that: {most}" if not same and low > 1 else ""
     return f": the interval reaches across {number(limit, 3)}; more --repeats may tell"
 
 
