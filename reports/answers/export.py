@@ -225,7 +225,7 @@ def contrast_columns(
 class ContrastRecord(NamedCell):
     """Two sides and how `b` is beside `a`: seconds a step, the ratio b to a of step times, and the verdict.
 
-    `differences` are the recorded facts that differ; `observed` is what was seen of the machine while each side was measured, and differs.
+    `differences` are the recorded facts that differ; `machine_changes` is what was seen of the machine meanwhile, and differs.
     """
 
     a_runs: str
@@ -244,7 +244,7 @@ class ContrastRecord(NamedCell):
     verdict: Verdict
     reason: str
     differences: str
-    observed: str
+    machine_changes: str
 
 
 def of_cell(cell: MeasuredCell) -> NamedCell:
@@ -284,5 +284,5 @@ def contrast(row: Contrast) -> ContrastRecord:
         "verdict": row.verdict,
         "reason": row.reason,
         "differences": "; ".join(map(str, row.differences)),
-        "observed": "; ".join(map(str, row.observed)),
+        "machine_changes": "; ".join(map(str, row.observed)),
     }

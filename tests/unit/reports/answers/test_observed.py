@@ -106,7 +106,7 @@ def test_a_cause_that_changed_by_half_is_named_by_history_compare_the_report_of_
     moves = run_history.history(tables.load(runs, tables.STEPS))
     assert [word in line for line in moves.lines] == [True], moves.lines
     assert all("nothing recorded changed" not in line for line in moves.lines)
-    assert word in run_history.records(moves)[0]["observed"]
+    assert word in run_history.records(moves)[0]["machine_changes"]
 
     two = comparison.comparison(tables.load([runs[3], runs[4]], tables.ANSWER), runs[3].name, runs[4].name)
     assert word in comparison.markdown(two)
