@@ -248,6 +248,9 @@ def load_catalog(
     catalog: dict[str, Image] = {}
     bases = read_bases(folder)
     for path in sorted(folder.glob("*/")):
+        # Beside the folders lies a Python file, and pip compiles each one of a wheel.
+        if path.name == "__pycache__":
+            continue
         try:
             catalog[path.name] = _load_image(path, served, locks, bases)
         except CatalogError as error:

@@ -54,6 +54,9 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     install = [uv, "pip", "install", "--quiet", "--python", python]
     subprocess.run([*install, "--require-hashes", "-r", PROJECT / "requirements-host.lock"], check=True)
     subprocess.run([*install, "--no-deps", wheel], check=True)
+    # As pip does: a compiled file lies in each folder that has Python files.
+    (package,) = folder.glob("lib/python*/site-packages/dlbench_matrix")
+    subprocess.run([python, "-m", "compileall", "-q", package / "images"], check=True)
     return folder
 
 
