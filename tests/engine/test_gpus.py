@@ -232,36 +232,6 @@ def test_clocks_that_a_run_locked_are_set_back_after_ctrl_c(
     nothing_is_left(own, tmp_path)
 
 
-def wake_ups(process: int) -> int:
-    """How often the threads of a process that are there now have waited for something and gone on."""
-    status = [each.read_text() for each in Path(f"/proc/{process}/task").glob("*/status")]
-    return sum(int(each.partition("\nvoluntary_ctxt_switches:")[2].split()[0]) for each in status)
-
-
-def test_eight_streaming_cells_wake_the_runner_less_often_than_they_print_a_line(
-    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
-) -> None:
-    """50 to 70 times a second for 89 lines, with the telemetry of eight GPUs, and twice as often where each line wakes its reader. It is a
-    count, since what a wake-up costs differs between machines, and grows with what runs beside."""
-    Fleet(tuple(FakeGpu() for _ in range(8))).write(fleet_file)
-    slow = own.make_tiny_image(pace_milliseconds=90)  # 21 s: as many lines a second as a quick cell prints
-    process = run("--repeats", "1", DLBENCH_TINY=slow)
-    client = own.client()
-    wait_for(lambda: len(client.containers.list(filters={"label": docker_engine.OWNER_LABEL})) == 8, process, 120)
-    client.close()
-    # Python has started in each of them.
-    time.sleep(2)
-    before, began = wake_ups(process.pid), time.monotonic()
-    time.sleep(12)
-    woken, seconds = wake_ups(process.pid) - before, time.monotonic() - began
-    process.send_signal(signal.SIGINT)
-    ended(process)
-    # A parcel is there when its cell has ended: what came meanwhile follows from the pace.
-    came = seconds * 8 / 0.09
-    assert woken <= came, f"{woken} wake-ups for {came:.0f} lines"
-    nothing_is_left(own, tmp_path)
-
-
 def test_nothing_of_this_reaches_the_machines_own_engine(own: OwnEngine) -> None:
     assert own.url != os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
 

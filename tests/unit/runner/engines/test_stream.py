@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from runner.engines.docker import stream as docker_stream
 from runner.engines.docker.stream import STDERR, STDOUT, read_frames
 
 
@@ -54,6 +55,30 @@ def test_lines_gather_but_the_end_is_told_at_once() -> None:
     assert list(frames) == []
     assert time.monotonic() - begin < 10
     os.close(receiving)
+
+
+def test_a_reader_reads_once_a_tick_and_not_once_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a wake-up costs differs between machines, and how many there are by how readers wait for the interpreter; reads are a count."""
+    receiving, sending = os.pipe()
+    reads, read = [], os.read
+    monkeypatch.setattr(docker_stream.os, "read", lambda *words: (reads.append(1), read(*words))[1])
+
+    def send() -> None:
+        for _ in range(60):
+            os.write(sending, frame(STDOUT, b"a line\n"))
+            time.sleep(0.02)
+        os.close(sending)
+
+    thread = threading.Thread(target=send)
+    begin = time.monotonic()
+    thread.start()
+    whole = b"".join(part for _, part in read_frames(receiving))
+    ticks = (time.monotonic() - begin) / docker_stream._GATHER_SECONDS
+    thread.join()
+    os.close(receiving)
+    assert whole == b"a line\n" * 60
+    # One before the first tick, and one that finds the end.
+    assert len(reads) <= ticks + 3
 
 
 def test_much_output_is_not_held_up() -> None:
