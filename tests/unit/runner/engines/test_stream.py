@@ -70,15 +70,13 @@ def test_a_reader_reads_once_a_tick_and_not_once_a_line(monkeypatch: pytest.Monk
         os.close(sending)
 
     thread = threading.Thread(target=send)
-    begin = time.monotonic()
     thread.start()
     whole = b"".join(part for _, part in read_frames(receiving))
-    ticks = (time.monotonic() - begin) / docker_stream._GATHER_SECONDS
     thread.join()
     os.close(receiving)
     assert whole == b"a line\n" * 60
-    # One before the first tick, and one that finds the end.
-    assert len(reads) <= ticks + 3
+    # Five on an idle machine: one before the first tick, and one that finds the end. A machine on which it takes ten seconds has 26.
+    assert len(reads) <= 30
 
 
 def test_much_output_is_not_held_up() -> None:
