@@ -98,7 +98,7 @@ class Durations:
     def took(self) -> list[dict[str, Any]]:
         """Seconds of the cells of this run that ended well, for its run.json: the median of each kind of cell."""
         known = {_kind_of(entry): entry for entry in self.ended}
-        for kind, seconds in self._learned.items():
+        for kind, seconds in list(self._learned.items()):
             words = tuple(map(str, kind))
             known[words] = {**dict(zip(_KIND, words, strict=True)), "seconds": round(statistics.median(seconds), 3)}
         return list(known.values())
@@ -115,7 +115,8 @@ class Durations:
 
     def _pace(self) -> float:
         """How long cells take in this run, relative to their guess. Each kind counts once, however many repeats it has had."""
-        return statistics.median([*_AS_GUESSED, *map(statistics.median, self._paces.values())])
+        # A copy: another thread may learn of a kind of cell meanwhile.
+        return statistics.median([*_AS_GUESSED, *map(statistics.median, list(self._paces.values()))])
 
     def _guess(self, cell: Cell) -> float:
         # Stored figures already hold the pace of the run until then.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -146,3 +148,19 @@ def test_preparations_of_earlier_runs_are_read_and_damaged_ones_are_not(tmp_path
     assert earlier_preparations(tmp_path, "venv") == [Preparation("torch-1-cpu", 10**8, 42.5)]
     assert [each.seconds for each in earlier_preparations(tmp_path, "docker")] == [400.0]
     assert earlier_preparations(tmp_path / "nowhere", "venv") == []
+
+
+def test_a_cell_that_ends_while_another_thread_asks_disturbs_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen once in a run of eight GPUs: the dictionary changed size during iteration, and the run ended."""
+    durations, median = Durations(WORKLOADS, {}), statistics.median
+    durations.learn(CELL, 30.0)
+    frameworks = iter(("jax", "tensorflow", "chainer", "mxnet"))
+
+    def learns_meanwhile(values: Iterable[float]) -> float:
+        if (framework := next(frameworks, None)) is not None:
+            durations.learn(replace(CELL, framework=framework), 20.0)
+        return median(values)
+
+    monkeypatch.setattr("runner.plan.durations.statistics.median", learns_meanwhile)
+    assert durations.seconds(replace(CELL, framework="cntk")) > 0
+    assert len(durations.took()) >= 2
