@@ -6,6 +6,7 @@ reviewer ends on. So a model that counts words, however it weighs them, stays at
 ambivalent: order tossed by a coin. Everything drawn goes through integers, so every NumPy makes the same reviews.
 """
 
+import functools
 import io
 import itertools
 import os
@@ -154,6 +155,7 @@ def _length_table():
     return words[below] + (at - share[below]) * (words[below + 1] - words[below]) // (share[below + 1] - share[below])
 
 
+@functools.lru_cache(maxsize=1)
 def _word_table():
     """Word numbers, each as often as Zipf's law says (flattened at the top as in English); no words of opinion."""
     cumulated = np.cumsum(1.0 / (np.arange(WORDS) + 3.7))
