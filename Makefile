@@ -76,6 +76,7 @@ docs: .venv/host.stamp  ## make the documents again that follow from the code: t
 	$(BIN)/python -m typer runner.cli.main utils docs --name runner > docs/cli.md.part
 	mv docs/cli.md.part docs/cli.md
 	$(BIN)/python -m tests.json_schemas
+	$(BIN)/python -m tests.column_page
 	$(BIN)/runner images files
 
 format: .venv/dev.stamp  ## format and fix what the linter can

@@ -111,7 +111,10 @@ def schema_of(command: str) -> dict[str, Any]:
         one.pop("additionalProperties", None)
     made["properties"] = {"schema": {"const": SCHEMA}} | made["properties"]
     made["required"] = ["schema", *made["required"]]
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"runner {command} --format json"}
+    # A name with the version. The project has no address of its own to put there.
+    name = f"urn:dlbench-matrix:schema:{SCHEMA}:{file_of(command).stem}"
+    title = f"runner {command} --format json"
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": name, "title": title}
     return head | {name: value for name, value in made.items() if name != "title"} | {"$defs": definitions}
 
 

@@ -7,48 +7,15 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from reports.answers import export, standing_words
+from reports.answers import export
+from reports.answers.answer_rows import StandingRecord, row_of, rows_of, rows_of_group
 from reports.answers.findings import Finding, findings
 from reports.answers.to_loss import LossTimes
-from reports.data.costs import BETWEEN, BETWEEN_99, FIRST_TOKEN, FLOOR, FLOOR_MEASURED
-from reports.data.model import MeasuredCell, Ranked, Tables
+from reports.data.model import Tables
 from runner.results.on_disk.roles import NamedCell
 from runner.results.rank.ranking import Verdict
 from runner.results.rank.time_to_loss import End
 from runner.results.statistics import ALPHA
-
-
-class StandingRecord(NamedCell):
-    """A cell: seconds a step, and its ratio to the first of its group, which has no verdict. A reason: why it has no ratio.
-
-    A step takes all time over all steps. The typical step is that of the median window: it does not see stalls.
-
-    At tf32 and at mixed precision `parity_at_fp32` names the cell that its rank rests on; empty of others, and where there is none.
-    Of a network that computes token by token also its times, and a step's floor by the memory; of others these are null.
-    """
-
-    run_id: str
-    cell_id: str
-    status: str
-    parity_passed: bool | None
-    parity_at_fp32: str
-    repeats: int
-    step_seconds: float | None
-    step_low: float | None
-    step_high: float | None
-    typical_step_seconds: float | None
-    items_per_second: float | None
-    first_token_seconds: float | None
-    between_tokens_seconds: float | None
-    between_tokens_99_seconds: float | None
-    floor_seconds: float | None
-    floor_measured_seconds: float | None
-    ratio: float | None
-    ratio_low: float | None
-    ratio_high: float | None
-    verdict: Verdict | None
-    note: str
-    reason: str
 
 
 class SeedRecord(TypedDict):
@@ -123,15 +90,13 @@ def document(tables: Tables) -> ReportDocument:
 def records(tables: Tables) -> list[Mapping[str, Any]]:
     """Every cell of every group as a flat record, for CSV; then those that are not yet run. For each stated loss there is one more of
     each cell."""
-    found = findings(tables)
-    cells: list[Mapping[str, Any]] = [cell for finding in found for cell in _group(finding)["cells"]]
-    cells += map(_cell, tables.waiting)
+    cells: list[Mapping[str, Any]] = [*rows_of(tables)]
     if not tables.to_loss:
         return cells
-    timed = [(answer.level, row) for finding in found for answer in finding.losses for row in answer.rows]
+    timed = [(answer.level, row) for finding in findings(tables) for answer in finding.losses for row in answer.rows]
     return [
         *({**cell, **dict.fromkeys(_LOSS_FIELDS)} for cell in cells),
-        *({**_cell(row.cell), **_flat(level, row)} for level, row in timed),
+        *({**row_of(row.cell), **_flat(level, row)} for level, row in timed),
     ]
 
 
@@ -162,8 +127,6 @@ def _flat(level: float, row: LossTimes) -> dict[str, Any]:
 
 def _group(finding: Finding) -> GroupRecord:
     group, key = finding.group, finding.group.key
-    looks = {rival.cell.anchor: rival.looks for rival in finding.standing.rivals} if finding.standing else {}
-    others = [_cell(cell, looks=looks.get(cell.anchor, "")) for cell in group.others]
     return {
         "workload": key.workload,
         "device_model": key.device_model,
@@ -171,7 +134,7 @@ def _group(finding: Finding) -> GroupRecord:
         "preset": key.preset,
         "headline": finding.headline,
         "detail": finding.detail,
-        "cells": [*(_cell(entry.cell, entry) for entry in group.ranked), *others],
+        "cells": rows_of_group(group),
         "to_loss": [
             {
                 "level": answer.level,
@@ -206,33 +169,4 @@ def _loss_time(row: LossTimes) -> LossTimeRecord:
             {"seed": time.seed, "seconds": time.seconds if time.reached else None, "end": time.end}
             for time in row.seeds
         ],
-    }
-
-
-def _cell(cell: MeasuredCell, entry: Ranked | None = None, looks: str = "") -> StandingRecord:
-    step, rate, ratio = cell.step, cell.items_per_second, entry.ratio if entry else None
-    return {
-        **export.of_cell(cell),
-        "run_id": cell.run_id,
-        "cell_id": cell.cell_id,
-        "status": cell.status,
-        "parity_passed": cell.parity_passed,
-        "parity_at_fp32": cell.at_fp32,
-        "repeats": len(cell.measured),
-        "step_seconds": step.value if step else None,
-        "step_low": step.low if step else None,
-        "step_high": step.high if step else None,
-        "typical_step_seconds": cell.typical_step,
-        "items_per_second": rate.value if rate else None,
-        "first_token_seconds": cell.costs.get(FIRST_TOKEN),
-        "between_tokens_seconds": cell.costs.get(BETWEEN),
-        "between_tokens_99_seconds": cell.costs.get(BETWEEN_99),
-        "floor_seconds": cell.costs.get(FLOOR),
-        "floor_measured_seconds": cell.costs.get(FLOOR_MEASURED),
-        "ratio": ratio.value if ratio else None,
-        "ratio_low": ratio.low if ratio else None,
-        "ratio_high": ratio.high if ratio else None,
-        "verdict": entry.verdict if entry else None,
-        "note": standing_words.notes(entry) if entry else looks,
-        "reason": cell.unranked,
     }

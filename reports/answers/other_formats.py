@@ -1,6 +1,7 @@
-"""Stored runs in the formats of two trackers of performance: Bencher (https://bencher.dev) and Apache Otava, formerly Hunter.
+"""Stored runs in the formats of three trackers of performance: Bencher (https://bencher.dev), the GitHub action
+benchmark-action/github-action-benchmark, and Apache Otava, formerly Hunter.
 
-Both find changes by themselves over many uploads or runs. They get only figures that may stand beside those of other runs.
+They find changes by themselves over many uploads or runs. They get only figures that may stand beside those of other runs.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from reports.answers import export
+from reports.answers.answer_rows import StandingRecord, rows_of
 from reports.answers.run_history import History
 from reports.data.model import MeasuredCell, Tables
+from reports.wording import number
 from runner.text import visible
 
 # The longest name of a benchmark that Bencher takes.
@@ -36,13 +39,35 @@ def _name(cell: MeasuredCell) -> str:
 def bencher(tables: Tables) -> dict[str, dict[str, dict[str, float]]]:
     """Bencher Metric Format: of each cell the nanoseconds of a step with their 95 % interval. Of several runs the newest counts."""
     metrics: dict[str, dict[str, dict[str, float]]] = {}
-    for cell in sorted(tables.cells, key=lambda cell: tables.order[cell.run_id]):
-        if not cell.comparable or cell.step is None:
-            continue
-        ends = {"value": cell.step.value, "lower_value": cell.step.low, "upper_value": cell.step.high}
+    for name, row in _newest(tables):
+        ends = {"value": row["step_seconds"], "lower_value": row["step_low"], "upper_value": row["step_high"]}
         # Its built-in measure of this name has the unit ns.
-        metrics[_name(cell)] = {"latency": {key: 1e9 * value for key, value in ends.items() if value is not None}}
+        metrics[name] = {"latency": {key: 1e9 * value for key, value in ends.items() if value is not None}}
     return metrics
+
+
+def github_action_benchmark(tables: Tables) -> list[dict[str, str | float]]:
+    """The input of the action's tool `customSmallerIsBetter`: milliseconds of a step. Of several runs the newest counts."""
+    found = dict(_newest(tables))
+    return [
+        {"name": name, "unit": "ms/step", "value": 1e3 * (row["step_seconds"] or 0.0), "range": _range(row)}
+        for name, row in found.items()
+    ]
+
+
+def _range(row: StandingRecord) -> str:
+    """The action prints it beside the value."""
+    ends = (row["step_low"], row["step_high"])
+    return "–".join(number(1e3 * end) for end in ends if end is not None)
+
+
+def _newest(tables: Tables) -> Iterator[tuple[str, StandingRecord]]:
+    """The name and the row of each cell whose figure may stand beside those of other runs, the newest run's last."""
+    cells = {(cell.run_id, cell.cell_id): cell for cell in tables.cells}
+    for row in sorted(rows_of(tables), key=lambda row: tables.order[row["run_id"]]):
+        cell = cells[row["run_id"], row["cell_id"]]
+        if cell.comparable and row["step_seconds"] is not None:
+            yield _name(cell), row
 
 
 def otava(history: History, tables: Tables, folder: Path) -> dict[Path, str]:

@@ -49,8 +49,8 @@ def rules_digest() -> str:
     return whole.hexdigest()
 
 
-def renew(run: RunStore) -> None:
-    """Admit the parcels of a run that are new here, and write its tables if anything changed.
+def renew(run: RunStore) -> bool:
+    """Admit the parcels of a run that are new here, and write its tables if anything changed: True if it did.
 
     Raises StoreError, which names the parcel that cannot be admitted, or was changed after it was measured here.
     """
@@ -61,7 +61,7 @@ def renew(run: RunStore) -> None:
     if index is not None:
         _refuse_changed(parcels, index)
         if index.rules == rules_digest() and derived.is_current(run.folder, index, parcels):
-            return
+            return False
     tables = _known(run, parcels, index)
     have = {(row["cell_id"], row["repeat"]) for row in tables["cells"].select(["cell_id", "repeat"]).to_pylist()}
     new = [_admitted(run, manifest, one) for one in parcels.values() if (one.cell_id, one.repeat) not in have]
@@ -72,6 +72,7 @@ def renew(run: RunStore) -> None:
     whole["cells"] = _with_origins(run, manifest, parcels, _beside_each_other(whole, manifest))
     digests = {name: (parcel.sha256, parcel.mark) for name, parcel in parcels.items()}
     derived.write(run.folder, manifest["run_id"], whole, digests, rules_digest())
+    return True
 
 
 def _with_origins(

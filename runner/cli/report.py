@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -41,12 +41,13 @@ class Reporter:
     def write(self, folder: Path) -> Path:
         """Write the report on a run into its folder."""
         # The page's libraries take longer to load than most commands take.
-        from reports.data.tables import FRAMES, load
+        from reports.answers.answers_table import load_and_keep
+        from reports.data.tables import FRAMES
         from reports.page.render import write
         from runner.verify.machine_health import health_of
 
         self._read = None
-        self._read = load([folder], FRAMES)
+        self._read = load_and_keep(folder, FRAMES)
         write(self._read, report_path(folder), health_of([folder]))
         return report_path(folder)
 
@@ -110,12 +111,16 @@ def _which(tables: Tables, folders: Sequence[Path]) -> Iterator[str]:
         yield visible(f"{entry.count}{entry.time}: `{entry.command}`", 300)
 
 
-def _loaded(folders: Sequence[Path], to_loss: float | None = None) -> Tables:
+def _loaded(folders: Sequence[Path], to_loss: float | None = None, needed: Collection[str] | None = None) -> Tables:
+    """The rows of these runs: of all that a table in words shows, or of the `needed` tables."""
     # A table needs none of the page's libraries.
-    from reports.data.tables import ANSWER, load
+    from reports.answers.answers_table import NEEDED, load_and_keep
+    from reports.data.tables import load
 
-    # The times of tokens are metrics, and their floor comes from single operations.
-    return load(folders, (*ANSWER, "metrics", "operations"), to_loss)
+    needed = needed or NEEDED
+    # The stored answers of one run are those that are printed.
+    one = len(folders) == 1 and to_loss is None
+    return load_and_keep(folders[0], needed) if one else load(folders, needed, to_loss)
 
 
 def _print_sections(tables: Tables, *, to_stderr: bool) -> None:
@@ -134,12 +139,12 @@ def _print(line: str, to_stderr: bool) -> None:
     print(folded(line, to_stderr=to_stderr), file=sys.stderr if to_stderr else sys.stdout)
 
 
-def print_bencher(folders: Sequence[Path]) -> None:
-    """Print the runs' step times as Bencher reads them."""
-    from reports.answers.other_formats import bencher
-    from reports.data.tables import ANSWER, load
+def print_for_tracker(folders: Sequence[Path], form: str) -> None:
+    """Print the runs' step times as a tracker of performance reads them."""
+    from reports.answers.other_formats import bencher, github_action_benchmark
 
-    typer.echo(json.dumps(bencher(load(folders, ANSWER)), indent=1, ensure_ascii=False, allow_nan=False))
+    made = bencher if form == "bencher" else github_action_benchmark
+    typer.echo(json.dumps(made(_loaded(folders)), indent=1, ensure_ascii=False, allow_nan=False))
 
 
 def _print_stored(folders: Sequence[Path], form: str, to_loss: float | None) -> None:
@@ -147,11 +152,11 @@ def _print_stored(folders: Sequence[Path], form: str, to_loss: float | None) -> 
     from reports.answers import answer_document
     from reports.answers.export import comma_separated
     from reports.answers.overview import overview
-    from reports.data.tables import load
+    from reports.data.tables import FRAMES
     from reports.page.markdown_report import markdown
 
     if form == "markdown":
-        return typer.echo(markdown(overview(load(folders, to_loss=to_loss))), nl=False)
+        return typer.echo(markdown(overview(_loaded(folders, to_loss, FRAMES))), nl=False)
     tables = _loaded(folders, to_loss)
     if form == "json":
         return print_document(answer_document.document(tables))
@@ -163,11 +168,11 @@ def report(
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
     out: Out = Path("results"),
     output_format: Annotated[
-        Literal["html", "markdown", "text", "json", "csv"],
+        Literal["html", "markdown", "text", "json", "csv", "github-action-benchmark"],
         typer.Option(
             "--format",
             help="html writes the report; markdown prints a summary for a README instead, text the answer as a table, json and csv "
-            "every cell with its standing.",
+            "every cell with its standing, github-action-benchmark what its tool customSmallerIsBetter reads.",
         ),
     ] = "html",
     text: Annotated[bool, typer.Option("--text", help="The same as --format text.")] = False,
@@ -193,8 +198,8 @@ def report(
     folders = chosen_runs(runs, out)
     if text or output_format == "text":
         return print_answer(folders, to_loss)
-    if bmf:
-        return print_bencher(folders)
+    if bmf or output_format == "github-action-benchmark":
+        return print_for_tracker(folders, "bencher" if bmf else output_format)
     if output_format != "html":
         return _print_stored(folders, output_format, to_loss)
     # The page's libraries take longer to load than most commands take.

@@ -20,6 +20,7 @@ from runner import interrupt
 from runner.errors import UserError, first_problem
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
@@ -269,6 +270,7 @@ def stored_runs(out: Path) -> list[Path]:
 
 def renewed(folders: Sequence[Path], *, readable: bool = False) -> Sequence[Path]:
     """These runs, with tables that agree with their parcels. `readable`: one that cannot be read is left as it is; reading it says why."""
+    from reports.answers.answers_table import answers_of
     from runner.admission.renew import renew
     from runner.results.on_disk.parcel_origin import of_run
     from runner.results.rows import rows_of
@@ -276,7 +278,9 @@ def renewed(folders: Sequence[Path], *, readable: bool = False) -> Sequence[Path
 
     for folder in folders:
         try:
-            renew(RunStore(folder))
+            if renew(RunStore(folder)):
+                # They were of the tables before.
+                answers_of(folder)
             if said := of_run(str(folder), rows_of(read([folder], "cells").select(["origin"]))):
                 note(said)
         except (StoreError, OSError):
@@ -286,8 +290,27 @@ def renewed(folders: Sequence[Path], *, readable: bool = False) -> Sequence[Path
 
 
 def chosen_runs(names: list[str] | None, out: Path) -> list[Path]:
-    """The folders of the named runs, without doubles; the newest run where none is named. Their tables agree with their parcels."""
-    return list(renewed(_chosen(names, out)))
+    """The folders of the named runs, without doubles; the newest run where none is named. Their tables agree with their parcels.
+
+    They have their answers, too.
+    """
+    from reports.answers.answers_table import answers_of
+
+    folders = list(renewed(_chosen(names, out)))
+    for folder in folders:
+        answers_of(folder)
+    return folders
+
+
+def stored_tables(names: list[str], out: Path, tables: Sequence[str]) -> dict[str, pa.Table]:
+    """The answers of the named runs, or of the newest, and some of their other tables."""
+    import pyarrow as pa
+
+    from reports.answers.answers_table import answers_of
+    from runner.results.store import tables_of
+
+    folders = chosen_runs(names, out)
+    return {"answers": pa.concat_tables([answers_of(folder) for folder in folders]), **tables_of(folders, tables)}
 
 
 def _chosen(names: list[str] | None, out: Path) -> list[Path]:

@@ -25,6 +25,7 @@ from runner.results.on_disk.schema import SCHEMA_VERSION as SCHEMA_VERSION
 from runner.results.on_disk.schema import TABLES as TABLES
 from runner.results.on_disk.schema import arrow_schema as arrow_schema
 from runner.results.on_disk.schema import no_rows as no_rows
+from runner.results.on_disk.schema import of_rows
 from runner.results.on_disk.whole import StoreError as StoreError
 from runner.results.on_disk.whole import other_kind, replace_bytes
 from runner.results.on_disk.whole import read_bytes as read_bytes
@@ -241,23 +242,13 @@ def tables_of_run(folder: Path, manifest: Mapping[str, Any], names: Sequence[str
 
 def _skipped(manifests: Iterable[Mapping[str, Any]]) -> pa.Table:
     """The planned combinations of some runs that were left out, as rows of cells."""
-    import pyarrow as pa
-    import pyarrow.json
-
     keys = {"repeat": 0, "status": "skipped", "schema_version": SCHEMA_VERSION}
     rows = [
         {"cell_id": f"skipped-{at}", **skip, **keys, "run_id": manifest["run_id"]}
         for manifest in manifests
         for at, skip in enumerate(manifest.get("skips", []))
     ]
-    schema = arrow_schema("cells")
-    if not rows:
-        return no_rows("cells")
-    # Table.from_pylist would load pandas, which takes a quarter of a second.
-    lines = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    whole = pyarrow.json.ReadOptions(use_threads=False, block_size=max(1 << 20, len(lines)))
-    return pyarrow.json.read_json(pa.BufferReader(lines), read_options=whole, parse_options=options).cast(schema)
+    return of_rows(arrow_schema("cells"), rows)
 
 
 def statuses(folder: Path) -> dict[tuple[str, int], str]:

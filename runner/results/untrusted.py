@@ -91,7 +91,8 @@ _Whole = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 _KINDS: dict[str, Any] = {"double": _Number, "int64": _Whole, "string": Text}
 # Of a row, in bytes: its numbers and the names of its columns take less than 1 kB, and the name of a device is a text.
 _MOST_ROW_BYTES = 8192
-_COLUMNS = {name: kind for name, kind in TABLES["telemetry"] if name not in ("run_id", "cell_id", "repeat", "seconds")}
+_KEYS = ("run_id", "cell_id", "repeat", "seconds")
+_COLUMNS = {column.name: column.kind for column in TABLES["telemetry"] if column.name not in _KEYS}
 
 
 @functools.cache

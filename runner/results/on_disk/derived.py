@@ -2,7 +2,7 @@
 
 The index names the parcels that the tables were made of and the SHA-256 of each table. It is signed with a key of this installation, so
 that only tables that this installation made are read: a copied or edited table has no valid signature. Such tables are made anew from the
-parcels (runner.admission.renew).
+parcels (runner.admission.renew). The table `answers` is made of the others by the report's code, and named in the index later.
 
 Where the folder of a run cannot be written, its tables lie in the user's cache folder.
 """
@@ -22,14 +22,14 @@ import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import trees
 from runner.errors import ExitCode, code_of_fault, naming
 from runner.paths import cache_folder
-from runner.results.on_disk.schema import SCHEMA_VERSION, TABLES, arrow_schema
+from runner.results.on_disk.schema import ANSWERS, SCHEMA_VERSION, TABLES, arrow_schema
 from runner.results.on_disk.whole import StoreError, read_bytes, replace_bytes, sync_names
 
 if TYPE_CHECKING:
@@ -303,9 +303,31 @@ def _write(place: Path, tables: Mapping[str, bytes], index: Index) -> None:
     with _locked(place, fcntl.LOCK_EX):
         for table, data in tables.items():
             replace_bytes(place / f"{table}.parquet", data)
-        # As it will be read: JSON has no tuples.
-        document = json.loads(json.dumps(asdict(index)))
-        replace_bytes(place / INDEX, json.dumps(document | {"hmac": _signature(document, _key())}).encode())
+        _write_index(place, index)
+        # They were of other tables.
+        (place / f"{ANSWERS}.parquet").unlink(missing_ok=True)
+
+
+def _write_index(place: Path, index: Index) -> None:
+    # As it will be read: JSON has no tuples.
+    document = json.loads(json.dumps(asdict(index)))
+    replace_bytes(place / INDEX, json.dumps(document | {"hmac": _signature(document, _key())}).encode())
+
+
+def add(folder: Path, index: Index, table: str, rows: pa.Table) -> None:
+    """Write a table that was made of those of this index, and name it there. If the tables are others by now, it is not written."""
+    data = to_bytes(rows)
+    for place in places(folder):
+        with _locked(place, fcntl.LOCK_EX):
+            now = read_index(place)
+            if now is not None and (now.run_id, _made_of(now)) == (index.run_id, _made_of(index)):
+                replace_bytes(place / f"{table}.parquet", data)
+                _write_index(place, replace(now, tables={**now.tables, table: hashlib.sha256(data).hexdigest()}))
+
+
+def _made_of(index: Index) -> dict[str, str]:
+    """The digests of the tables that are made of parcels."""
+    return {table: digest for table, digest in index.tables.items() if table in TABLES}
 
 
 def to_bytes(rows: pa.Table) -> bytes:

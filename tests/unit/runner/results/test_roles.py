@@ -20,12 +20,12 @@ from tests.fixtures import synthetic
 
 
 def test_every_column_of_a_cell_has_a_role_and_no_other_fact_has() -> None:
-    assert set(roles.ROLES) == {name for name, _ in TABLES["cells"]}
+    assert set(roles.ROLES) == {column.name for column in TABLES["cells"]}
     assert set(roles.WORDS) <= {*roles.ROLES, *roles.HOST_ROLES, *roles.DEVICE_ROLES, *roles.TELEMETRY_ROLES}
 
 
 def test_every_column_of_telemetry_has_a_role_and_each_cause_a_word() -> None:
-    assert {*roles.TELEMETRY_ROLES, "run_id", "cell_id", "repeat"} == {name for name, _ in TABLES["telemetry"]}
+    assert {*roles.TELEMETRY_ROLES, "run_id", "cell_id", "repeat"} == {column.name for column in TABLES["telemetry"]}
     of_telemetry = roles.with_role("cause", of=roles.TELEMETRY_ROLES)
     assert {*roles.with_role("cause"), *of_telemetry} <= set(roles.WORDS)
 
