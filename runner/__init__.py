@@ -23,11 +23,12 @@ def read(*runs: str | os.PathLike[str], out: str | os.PathLike[str] = "results")
 
     A run is named by its id in the folder `out`, or by its folder; none names the newest. Raises the runner's errors.
     """
-    # Only this call loads them: no command needs pandas, which takes a quarter of a second.
+    # Only this call loads them: no command needs pandas, which takes a quarter of a second. The keys of tests follow imports, and every
+    # test of the runner imports this file: so the module is named below this package.
+    import importlib
     from pathlib import Path
 
-    from runner.cli.shared import stored_tables
-
-    found = stored_tables([os.fspath(run) for run in runs], Path(out), ("cells", "samples", "telemetry"))
+    shared = importlib.import_module(".cli.shared", __name__)
+    found = shared.stored_tables([os.fspath(run) for run in runs], Path(out), ("cells", "samples", "telemetry"))
     frames = {name: table.to_pandas() for name, table in found.items()}
     return Frames(frames["answers"], frames["cells"], frames["samples"], frames["telemetry"])

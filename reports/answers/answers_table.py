@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reports.answers.answer_rows import rows_of
+from reports.data import tables as stored_runs
 from reports.data.model import Tables
-from reports.data.tables import ANSWER, load
+from reports.data.tables import ANSWER
 from runner.results.on_disk import derived
 from runner.results.on_disk.schema import ANSWERS, arrow_schema, of_rows
 from runner.results.store import RunStore, StoreError
@@ -36,7 +37,7 @@ def answers_of(folder: Path) -> pa.Table:
 def load_and_keep(folder: Path, needed: Collection[str] = NEEDED) -> Tables:
     """Load a run, and write its answers. A folder that cannot be written keeps none, and nothing else suffers."""
     index = derived.signed_index(folder, RunStore(folder).run_id)
-    tables = load([folder], needed)
+    tables = stored_runs.load([folder], needed)
     if index is not None:
         with contextlib.suppress(OSError):
             derived.add(folder, index, ANSWERS, as_arrow(rows_of(tables)))
