@@ -16,6 +16,7 @@ from bench import (
     dropout,
     learning_reference,
     operators,
+    own_float64,
     parallel,
     parity,
     proof,
@@ -36,7 +37,7 @@ def parser():
     commands.required = True
 
     cell = commands.add_parser("run", help="run one cell and print its events, one JSON object a line")
-    cell.add_argument("workload", choices=rules.workload_names())
+    cell.add_argument("workload", type=measurable, help="a workload's name, or that of a network of one's own")
     cell.add_argument("--framework", required=True, choices=rules.framework_names())
     cell.add_argument("--precision", default="fp32")
     cell.add_argument("--preset", default="quick", choices=rules.PRESETS)
@@ -58,6 +59,7 @@ def parser():
     cell.add_argument("--profile", action="store_true", help="at the end, a few steps under the framework's profiler")
 
     add_looks(commands)
+    add_own(commands)
 
     reference = commands.add_parser("reference", help="compute a workload's float64 reference and the parity bounds")
     reference.add_argument("workload", choices=rules.workload_names())
@@ -85,6 +87,25 @@ def parser():
     check.add_argument("--curve", action="store_true", help="follow the 300-step learning curve as well")
     check.add_argument("--threads", type=int, default=0, help="CPU threads; 0: as many as this process may use")
     return top
+
+
+def measurable(name):
+    """The name of what `run` measures. Raises ArgumentTypeError."""
+    if name in rules.workload_names() or rules.is_own(name):
+        return name
+    raise argparse.ArgumentTypeError(
+        "there is no workload %r (choose from %s)" % (name, ", ".join(rules.workload_names()))
+    )
+
+
+def add_own(commands):
+    """The process that computes the steps of a person's own network in float64 (bench.own_float64)."""
+    own = commands.add_parser("own-float64", help="compute the steps of one's own network in float64, for its cell")
+    own.add_argument("--framework", required=True, choices=rules.framework_names())
+    own.add_argument("--network", required=True, help="folder that holds its file")
+    own.add_argument("--case", required=True, help="folder of the steps")
+    own.add_argument("--threads", type=int, default=0)
+    own.add_argument("--seed", type=int, default=1)
 
 
 def add_looks(commands):
@@ -277,6 +298,8 @@ def answer(options):
         emitter = Emitter()  # a framework that prints on import must not break the JSON
         emitter.write(json.dumps(list_frameworks(options.framework)).encode("utf-8") + b"\n")
         return 0
+    if options.command == "own-float64":
+        return own_float64.main(options)
     if options.command == "first-step":
         first_step(options.framework, options.others)
         return 0

@@ -71,8 +71,7 @@ class RunningCell(object):
             framework = contract.load_framework(o.framework)
             framework.configure(self.setup(True))
             self.remembered = functools.partial(framework.remembered, default_cache())
-            adapter_class = contract.load_adapter(o.framework, o.workload)
-            self.variant = parity.variant_of(adapter_class, o.workload)
+            adapter_class = self.adapter_class()
             self.group = parallel.join(o.framework, self.setup(True))
         described = environment.describe(framework, o.workload, self.setup(True), self.emitter.zero)
         if self.variant:
@@ -110,10 +109,23 @@ class RunningCell(object):
         self.measure(framework, adapter, data, random)
         self.emit_memory(self.device_peak_bytes or framework.device_peak_bytes())
         self.prove(adapter, described["settings"], framework.settings())
+        if self.found():
+            self.emit("environment", **dict(described, settings=dict(used, **self.found())))
         self.share_of_kernels()
         if o.profile:
             self.profile()
         self.group.leave()
+
+    def adapter_class(self):
+        """The class of the adapter, or a function that makes it from a contract.Setup."""
+        o = self.options
+        adapter_class = contract.load_adapter(o.framework, o.workload)
+        self.variant = parity.variant_of(adapter_class, o.workload)
+        return adapter_class
+
+    def found(self):
+        """Further settings of the environment, which are known after the proof."""
+        return {}
 
     def forget_peak(self, framework):
         """After the warm-up: the peak of the device's memory is to be that of the measured windows."""

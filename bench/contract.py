@@ -353,7 +353,9 @@ def load_adapter(framework, workload):
 
 
 def specification(workload):
-    """The Specification of a workload."""
+    """The Specification of a workload; None of a person's own network, whose file is all that there is."""
+    if rules.is_own(workload):
+        return None
     stem = rules.module_of(workload, rules.workload_declaration(workload))
     return Specification(importlib.import_module("bench.workloads." + stem))
 

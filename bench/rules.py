@@ -7,6 +7,7 @@ A function that ends in `_reason` returns the sentence that says why something i
 import io
 import json
 import os
+import re
 
 BENCH = os.path.dirname(os.path.abspath(__file__))
 FRAMEWORKS = os.path.join(BENCH, "frameworks")
@@ -26,6 +27,23 @@ PROCESSES, MPI, ONE_PROCESS = "processes", "mpi", "one-process"
 
 # A workload's task -> the name of the class that computes it in an adapter (bench.contract).
 TASKS = {"train": "Training", "infer": "Inference", "decode": "Decoding", "operators": "Operators"}
+
+# The task of a person's own network, and the pattern of its name: that of its file or folder, and the first digits of the sha256 of it.
+OWN = "own"
+_OWN_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*@[0-9a-f]{12}\Z")
+# Of each preset: the most seconds, the least windows, and the noise that is enough, as most networks of the catalog have them.
+_OWN_PRESETS = {"quick": (10, 30, 0.01), "standard": (90, 100, 0.005), "full": (300, 300, 0.003)}
+# Its settings by which the host holds two images against each other: the losses of its steps in float64, and the digest of its batches.
+OWN_LOSSES, OWN_BATCHES = "network_float64_losses", "network_batches"
+# The largest error that a host believes of a network's own steps, whatever bound the cell derived: of a loss relative to it, of a
+# tensor's movement relative to that, and how many tensors stayed.
+OWN_BOUNDS = {
+    "loss": {"fp32": 1e-3, "tf32": 0.02, "fp16": 0.02, "amp-fp16": 0.02, "bf16": 0.1, "amp-bf16": 0.1},
+    "parameter": 0.5,
+    # Of all parameters as one vector, at precisions of WIDE: a step across the right one errs by 1.4.
+    "together": 0.9,
+    "moved": 0.5,
+}
 
 # "data" of a workload that trains on random numbers in memory. Of every other one it is the name of a module of bench/data.
 RANDOM = ("random-images", "random-tokens")
@@ -125,7 +143,7 @@ LOGITS_OF_EVALUATION = {"fp32": 1e-3, "tf32": 0.03, "fp16": 0.01, "bf16": 0.06, 
 # An adapter is a file of one of these languages.
 SUFFIXES = (".py", ".R", ".jl")
 # Files in a framework's folder with a role of their own (bench.contract); "bench" is the entrypoint of another language.
-_ROLES = ("framework", "parallel", "profile", "ceilings", "bench")
+_ROLES = ("framework", "parallel", "profile", "ceilings", "own", "bench")
 
 
 def whole(text):
@@ -167,8 +185,33 @@ def workload_names(folder=WORKLOADS):
 
 
 def workload_declaration(name, folder=WORKLOADS):
-    """A workload's .json as a dict; runner.catalog.workloads describes its fields. Raises ValueError with what is wrong."""
+    """A workload's .json as a dict; runner.catalog.workloads describes its fields. Raises ValueError with what is wrong.
+
+    Of a person's own network there is no .json: it is what all of them share.
+    """
+    if is_own(name):
+        return own_declaration(name)
     return _read(os.path.join(folder, name + ".json"), ("computes",))
+
+
+def is_own(workload):
+    """True if this is the name of a person's own network."""
+    return _OWN_NAME.match(workload) is not None
+
+
+def own_frameworks():
+    """The frameworks in which own networks are proved: those that have an own.py."""
+    return [name for name in framework_names() if os.path.isfile(os.path.join(FRAMEWORKS, name, "own.py"))]
+
+
+def own_declaration(name):
+    """The part of the declaration of a person's own network that does not hang on its file."""
+    presets = {}
+    for preset, (seconds, windows, noise) in _OWN_PRESETS.items():
+        presets[preset] = {"seconds": seconds, "windows": windows, "noise": noise, "epochs": None}
+        presets[preset].update(train_items=0, test_items=0)
+    declared = {"name": name, "title": name.partition("@")[0], "task": OWN, "data": OWN, "items": "items", "batch": 1}
+    return dict(declared, chance=None, metric=None, precisions=sorted(OWN_BOUNDS["loss"]), presets=presets)
 
 
 def module_of(workload, declaration):
@@ -231,6 +274,8 @@ def due(workload, preset):
     EXCUSES, in place of the quantity.
     """
     task = workload_declaration(workload)["task"]
+    if task == OWN:
+        return tuple(("proof", quantity) for quantity in ("loss", "parameter", "moved"))
     if task == "decode":
         return ("parity", "logits"), ("proof", "logits"), ("proof", DECODED)
     if task == "operators":
@@ -370,7 +415,7 @@ def several_devices_reason(framework, parallel, workload, task, batch, devices):
     """`parallel` is that of framework.json or None; `batch` is that of `canonical_batch`."""
     if devices == 1:
         return None
-    if task in ("infer", "decode"):
+    if task in ("infer", "decode", OWN):
         return "%s is measured on one device: only training and ops use several" % workload
     if parallel is None:
         return "%s uses one device here" % framework

@@ -8,11 +8,18 @@ from bench.decoding import DecodingCell
 from bench.errors import BenchError
 from bench.inference import InferenceCell
 from bench.operators import OperatorsCell
+from bench.own_cell import OwnCell
 from bench.protocol import MAX_STRING
 from bench.training import TrainingCell
 
 # a workload's task -> what measures it
-TASKS = {"train": TrainingCell, "infer": InferenceCell, "decode": DecodingCell, "operators": OperatorsCell}
+TASKS = {
+    "train": TrainingCell,
+    "infer": InferenceCell,
+    "decode": DecodingCell,
+    "operators": OperatorsCell,
+    rules.OWN: OwnCell,
+}
 
 
 def error_kind(error, framework):

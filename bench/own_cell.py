@@ -1,0 +1,135 @@
+"""Cells of a person's own network: windows of its steps, and its steps held against the same file in float64 (bench.own_float64)."""
+
+import hashlib
+import itertools
+
+import numpy as np
+
+from bench import environment, own_float64, own_network, parity, rules, timing
+from bench.cell import RunningCell
+from bench.errors import DataError, Unsupported
+
+# Steps from drawn parameters that are proved beside the measured one.
+FIRST_STEPS = 3
+
+
+class OwnCell(RunningCell):
+    """Its file lies in the folder of --data, which holds nothing else."""
+
+    def __init__(self, options, emitter):
+        super(OwnCell, self).__init__(options, emitter)
+        self.module = None
+        self.batches = []
+        # own_float64.Steps: from drawn parameters, and of the step that was measured.
+        self.first = None
+        self.before = self.after = self.told = self.of_step = None
+        self.losses = []
+
+    def adapter_class(self):
+        if self.options.data is None:
+            raise DataError("a network of one's own needs --data: the folder that holds its file alone")
+        self.module = own_network.load(self.options.data, self.options.framework)
+        self.module.FRAMEWORK = self.options.framework
+        offered = ("fp32",) + tuple(getattr(self.module, "PRECISIONS", ()))
+        if self.options.precision not in offered:
+            raise Unsupported("its PRECISIONS do not name %s" % self.options.precision)
+        self.batch = self.module.ITEMS
+        own_network.state_of(self.options.framework)
+        return lambda setup: own_network.Measured(self.module, setup)
+
+    def load_data(self):
+        self.batches = own_network.draw(self.module, self.options.seed)
+        digest = hashlib.sha256()
+        for array in (array for batch in self.batches for array in batch):
+            digest.update(("%s %s " % (array.dtype, array.shape)).encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        self.data_digest = digest.hexdigest()
+        items = len(self.batches) * self.batch
+        self.emit("data", name=rules.OWN, source="generated", sha256=self.data_digest, train_items=items, test_items=0)
+        return self.batches
+
+    def check_parity(self, network):
+        """Take the first steps, from drawn parameters. They are compared in the phase "proof", together with the measured step."""
+        before = dict(network.values(), **drawn(network.values()))
+        first = own_float64.taken("the first steps", network, before, self.batches[:FIRST_STEPS])
+        self.first = first._replace(scatter=own_float64.scatter(network, first, self.options.precision))
+
+    def fill(self, network, batches, random):
+        """It has drawn its own parameters."""
+
+    def measure(self, framework, network, batches, random):
+        shapes = {name: value.shape for name, value in network.values().items() if name.startswith("parameter/")}
+        loop = timing.Loop(
+            lambda batch, _: network.step(*batch),
+            ((batch, None) for batch in itertools.cycle(batches)),
+            framework.synchronize,
+            lambda sample, handle: self.emit_window(sample, network, handle),
+        )
+        self.network, self.loop = network, loop
+        with self.phase("compile"):
+            loop.window("first", 1)
+        with self.phase("warm-up"):
+            step_seconds = loop.warm_up(self.preset["seconds"] / 5.0, timing.WARMUP_SECONDS[self.options.device])
+        self.forget_peak(framework)
+        with self.phase("train"):
+            self.measure_windows(loop, timing.steps_per_window(step_seconds), step_seconds, self.keep)
+            if self.after is None:
+                self.before = network.values()
+                self.take(network.value(loop.further()))
+        self.device_peak_bytes, self.steps = framework.device_peak_bytes(), loop.steps
+        for name, shape in shapes.items():
+            if self.after[name].shape != shape:
+                raise DataError("%s changed its shape from %s to %s" % (name, shape, self.after[name].shape))
+
+    def emit_window(self, sample, network, handle):
+        self.emit_sample(sample)
+        loss = network.value(handle)
+        self.emit("metric", name="loss", split="train", step=self.loop.steps, seconds=self.loop.seconds, value=loss)
+        if self.before is not None and self.after is None:
+            self.take(loss)
+
+    def keep(self, share, left):
+        """True before the window of the step that is proved: at the moment that the host drew, or the last one."""
+        moment = self.options.proved_at
+        if self.after is not None or (share < moment if moment is not None else left > 1):
+            return False
+        self.host_peak_bytes = self.host_peak_bytes or environment.host_peak_bytes()
+        self.before = self.network.values()
+        return True
+
+    def take(self, loss):
+        """Keep what the step told and left that began at `before`."""
+        self.after, self.told, self.of_step = self.network.values(), loss, self.loop.last[0]
+
+    def proved(self, network):
+        """A list of parity.Result, of the first steps and of the measured one.
+
+        Where its steps draw random numbers, a network without them takes the measured step once more.
+        """
+        measured = own_float64.Steps("a measured step", self.before, self.after, [self.of_step], [self.told], None)
+        results, twin = [], own_network.Measured(self.module, self.setup(False))
+        if getattr(self.module, "DROPOUT", False):
+            names = (name for name in self.before if name.startswith("parameter/"))
+            stayed = sum(np.array_equal(self.before[name], self.after[name]) for name in names)
+            results.append(parity.Result("moved", "a measured step, with random numbers", stayed, 0.5, stayed < 0.5))
+            what = "a measured step, without random numbers"
+            measured = own_float64.taken(what, twin, self.before, [self.of_step])
+        measured = measured._replace(scatter=own_float64.scatter(twin, measured, self.options.precision))
+        self.losses, checks = own_float64.check(self.options, [self.first, measured])
+        return results + [parity.Result(*(each + (each[2] <= each[3],))) for each in checks]
+
+    def found(self):
+        losses = ", ".join("%.10g" % loss for loss in self.losses)
+        return {rules.OWN_LOSSES: losses, rules.OWN_BATCHES: self.data_digest[:16]}
+
+
+def drawn(values):
+    """Name -> parameters drawn by their names and shapes alone, so that every image has the same; one that is all alike stays."""
+    found = {}
+    for name, value in values.items():
+        if name.startswith("parameter/") and value.dtype.kind == "f" and value.size and np.any(value != value.flat[0]):
+            seed = int(hashlib.sha256(name.encode()).hexdigest()[:8], 16)
+            wide = value.size // value.shape[0] if value.ndim > 1 else value.size
+            normal = np.random.RandomState(seed).standard_normal(value.shape) / np.sqrt(max(1, wide))
+            found[name] = normal.astype("float32").astype("float64")
+    return found

@@ -1,0 +1,217 @@
+"""The steps of a person's own network in float64, by the same file: what its measured precision is held against.
+
+They are computed in a process of their own, on the CPU: a framework that is told of float64 before it builds anything computes otherwise
+after it. The bounds follow from the steps themselves: the cell takes them again from parameters and batches that are rounded at random, as
+its precision rounds, and by so much as those steps scatter a step may be off.
+"""
+
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+from bench import contract, own_network, rules
+from bench.errors import BenchError, Unsupported
+
+# Relative error of rounding to nearest.
+UNIT = {
+    "fp32": 2.0**-24,
+    "tf32": 2.0**-11,
+    "fp16": 2.0**-11,
+    "amp-fp16": 2.0**-11,
+    "bf16": 2.0**-8,
+    "amp-bf16": 2.0**-8,
+}
+# How often steps are taken again from rounded values, and how much of their scatter is allowed.
+RUNS = 3
+MARGIN = 8.0
+# Of a loss that much of its size is allowed, in units: an exponential or a logarithm of few digits errs alike in all runs. Of the networks
+# in docs/own-networks.md the worst erred by 10.
+LOSS = 64.0
+# The same of all parameters as one vector, whose scatter is a mean of many numbers.
+TOGETHER = 3.0
+# The seconds after which the process is ended: the cell's own limit comes later.
+PATIENCE_SECONDS = 600
+
+# Steps that were taken: name -> values before and after them, the batches, the losses that were told, and by how much they scatter: the
+# losses ("loss"), each parameter in the 2-norm. `what` they are, for a person.
+Steps = collections.namedtuple("Steps", "what before after batches losses scatter")
+
+
+def taken(what, network, before, batches):
+    """The Steps that a network takes from `before`, with their scatter. It is left as the steps left it."""
+    after, losses = _take(network, before, batches)
+    return Steps(what, before, after, batches, losses, None)
+
+
+def scatter(network, case, precision):
+    """The `scatter` of Steps, by a network that computes without random numbers."""
+    found, (after, told) = {"loss": 0.0}, _take(network, case.before, case.batches)
+    for run in range(RUNS):
+        random = np.random.RandomState(run)
+        rounded = _rounded(case.before, random, UNIT[precision])
+        other, losses = _take(
+            network, rounded, [[_round(array, random, UNIT[precision]) for array in batch] for batch in case.batches]
+        )
+        found["loss"] = max(found["loss"], off(losses, told))
+        for name in (name for name in after if name.startswith("parameter/")):
+            shift = (other[name] - rounded[name]) - (after[name] - case.before[name])
+            found[name] = max(found.get(name, 0.0), float(np.linalg.norm(shift)))
+    return found
+
+
+def _take(network, before, batches):
+    network.restore(before)
+    losses = [network.value(network.step(*batch)) for batch in batches]
+    return network.values(), losses
+
+
+def _round(array, random, unit):
+    if array.dtype.kind != "f":
+        return array
+    return (array * (1.0 + unit * random.uniform(-1.0, 1.0, array.shape))).astype(array.dtype)
+
+
+def _rounded(values, random, unit):
+    return {
+        name: _round(value, random, unit) if name.startswith("parameter/") else value for name, value in values.items()
+    }
+
+
+def off(losses, right):
+    """The largest error of some losses."""
+    return float(np.max(np.abs(np.array(losses) - np.array(right))))
+
+
+def check(options, cases):
+    """(The float64 losses of the first case, a list of (quantity, tensor, error, bound)). cases: a list of Steps."""
+    with tempfile.TemporaryDirectory(prefix="own-") as folder:
+        for number, case in enumerate(cases):
+            arrays = {"before/" + name: value for name, value in case.before.items()}
+            for step, batch in enumerate(case.batches):
+                arrays.update(("batch/%d/%d" % (step, place), array) for place, array in enumerate(batch))
+            np.savez(os.path.join(folder, "%d.npz" % number), **arrays)
+        _run(options, folder)
+        with open(os.path.join(folder, "found.json")) as file:
+            found = json.load(file)
+        if "refused" in found:
+            raise Unsupported(found["refused"])
+        checks = []
+        # A loss that training made small is a difference of large numbers: its error is one of the first losses' size.
+        size = max(abs(loss) for losses in found["losses"] for loss in losses) or 1.0
+        for number, (case, losses) in enumerate(zip(cases, found["losses"])):
+            told = (off(case.losses, losses) / size, case.scatter["loss"] / size)
+            with np.load(os.path.join(folder, "after.%d.npz" % number)) as right:
+                checks += _compared(case, told, {name: right[name] for name in right.files}, options.precision)
+    return found["losses"][0], checks
+
+
+def _run(options, folder):
+    command = [sys.executable, "-m", "bench", "own-float64", "--framework", options.framework]
+    command += ["--network", options.data, "--case", folder]
+    command += ["--threads", str(options.threads), "--seed", str(options.seed)]
+    variables = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path), CUDA_VISIBLE_DEVICES="")
+    child = subprocess.Popen(command, stdout=sys.stderr, stderr=subprocess.PIPE, env=variables)
+    try:
+        log = child.communicate(timeout=PATIENCE_SECONDS)[1].decode("utf-8", "replace")
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+        raise Unsupported(
+            "its steps in float64 took more than %d s on the CPU, so nothing proves it" % PATIENCE_SECONDS
+        )
+    if child.returncode:
+        last = (log.strip().splitlines() or ["exit code %d" % child.returncode])[-1]
+        raise BenchError("its steps could not be computed in float64: %s" % last[-500:])
+
+
+def main(options):
+    """The process: reads the cases in the folder options.case, and writes found.json there."""
+    path = os.path.join(options.case, "found.json")
+    try:
+        found = _found(options)
+    except BenchError as error:
+        found = {"refused": "in float64: %s" % error}
+    with open(path, "w") as file:
+        json.dump(found, file)
+    return 0
+
+
+def _found(options):
+    state = own_network.state_of(options.framework)
+    framework = contract.load_framework(options.framework)
+    setup = contract.Setup("cpu", "fp32", "default", options.threads or 1, options.seed, False)
+    framework.configure(setup)
+    state.before_import()
+    module = own_network.load(options.network, options.framework)
+    module.FRAMEWORK = options.framework
+    network = own_network.Measured(module, setup)
+    state.widen(network.network)
+    found = []
+    while os.path.isfile(os.path.join(options.case, "%d.npz" % len(found))):
+        with np.load(os.path.join(options.case, "%d.npz" % len(found))) as stored:
+            before, batches = _read(stored)
+        after, losses = _take(network, before, batches)
+        np.savez(os.path.join(options.case, "after.%d.npz" % len(found)), **after)
+        found.append(losses)
+    return {"losses": found}
+
+
+def _read(stored):
+    """(name -> values before, batches in float64) of a case."""
+    before, batches = {}, {}
+    for key in stored.files:
+        kind, _, name = key.partition("/")
+        if kind == "before":
+            before[name] = stored[key]
+        else:
+            array, (step, place) = stored[key], map(int, name.split("/"))
+            batches.setdefault(step, {})[place] = array.astype("float64") if array.dtype.kind == "f" else array
+    return before, [[batch[place] for place in sorted(batch)] for _, batch in sorted(batches.items())]
+
+
+def _compared(case, told, right, precision):
+    """[(quantity, tensor, error, bound)] of a case: its loss, of all parameters the one that is off by most bounds, and those that stayed.
+
+    told: the error and the scatter of its losses, relative to the largest loss.
+    """
+    unit, most = UNIT[precision], rules.OWN_BOUNDS
+    checks = [("loss", case.what, told[0], min(most["loss"][precision], max(MARGIN * told[1], LOSS * unit)))]
+    errors, stayed, names = {}, [], sorted(name for name in case.before if name.startswith("parameter/"))
+    for name in names:
+        before, after = case.before[name], case.after[name]
+        size = float(np.linalg.norm(right[name] - before))
+        if bool(size) != bool(np.any(after != before)):
+            stayed.append(name)
+        allowed = MARGIN * (case.scatter[name] + unit / 4.0 * float(np.linalg.norm(after))) / (size or 1e-300)
+        if allowed <= most["parameter"]:
+            errors[name] = float(np.linalg.norm(after - right[name])) / size, allowed
+    if 2 * len(errors) >= len(names):
+        worst = max(errors, key=lambda name: errors[name][0] / errors[name][1])
+        compared = ("%s: %s, of %d" % (case.what, worst.partition("/")[2], len(errors)),) + errors[worst]
+    elif precision in rules.WIDE:
+        compared = (case.what + ": all together",) + _together(case, right, names)
+    else:
+        raise Unsupported(
+            "of %d parameters %d move enough in %s to be compared in %s: rounding moves the others as much; does a step draw random "
+            "numbers, or count steps outside of the optimiser?" % (len(names), len(errors), case.what, precision)
+        )
+    # Parameters that stay in float64 must stay, and the others move.
+    named = ": " + stayed[0].partition("/")[2] if stayed else ""
+    return checks + [
+        ("parameter",) + compared,
+        ("moved", case.what + named, len(stayed), most["moved"]),
+    ]
+
+
+def _together(case, right, names):
+    """(error, bound) of the movement of all parameters as one vector: rounding turns Adam's first steps where a gradient is small."""
+    sizes = [np.linalg.norm(right[name] - case.before[name]) for name in names]
+    missed = [np.linalg.norm(case.after[name] - right[name]) for name in names]
+    size = float(np.linalg.norm(sizes)) or 1e-300
+    bound = TOGETHER * float(np.linalg.norm([case.scatter[name] for name in names])) / size
+    return float(np.linalg.norm(missed)) / size, min(rules.OWN_BOUNDS["together"], bound)

@@ -1,0 +1,153 @@
+"""A person's own network: one Python file for a framework, which the bench measures and proves as it does its own.
+
+The file has ITEMS, how many items a step takes; FRAMEWORK, the framework's name here; `batch(random)`, which draws a batch as NumPy arrays
+of so many rows; and a class Network. Network(setup) builds the network and its optimiser by a bench.contract.Setup, and its `step(*batch)`
+takes a step of the optimiser and returns the loss. PRECISIONS names what else than fp32 it computes by setup.precision. DROPOUT = True
+says that its steps draw random numbers, which it leaves out where setup.training is False.
+
+The file runs in the cell and nowhere else: the host reads its constants without running it (runner/catalog/own_networks.py).
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import linecache
+import math
+import os
+import traceback
+
+import numpy as np
+
+from bench import contract, rules
+from bench.errors import BenchError, DataError, Unsupported
+
+# Batches that are drawn before anything is measured, and taken in turn.
+POOL = 8
+
+
+class NetworkError(BenchError):
+    """A person's own network failed. The message quotes the line of its file."""
+
+    kind = "framework"
+
+
+def path_of(folder, framework):
+    """The file of a network for a framework, in the folder that holds nothing else: its only one, or the one with the framework's name."""
+    files = sorted(name for name in os.listdir(folder) if name.endswith(".py"))
+    own = framework + ".py"
+    if own not in files and len(files) != 1:
+        raise Unsupported("the network has no file for %s: it has %s" % (framework, ", ".join(files) or "none"))
+    return os.path.join(folder, own if own in files else files[0])
+
+
+def load(folder, framework):
+    """The module of a network's file. Raises DataError, Unsupported and NetworkError."""
+    path = path_of(folder, framework)
+    spec = importlib.util.spec_from_file_location("own_network", path)
+    module = importlib.util.module_from_spec(spec)
+    with quoting(path):
+        try:
+            spec.loader.exec_module(module)
+        except ImportError as error:
+            raise Unsupported("%s: this image lacks what the file imports: %s" % (_where(path, error), error))
+    items, name = getattr(module, "ITEMS", None), os.path.basename(path)
+    if not isinstance(items, int) or isinstance(items, bool) or items < 1:
+        raise DataError("%s: ITEMS is %r; write how many items a step takes, like ITEMS = 32" % (name, items))
+    for what, kind in (("batch", "a function"), ("Network", "a class")):
+        if not callable(getattr(module, what, None)):
+            raise DataError("%s: it has no %s named %s" % (name, kind, what))
+    return module
+
+
+def state_of(framework):
+    """The module that reads and sets all that training changes in a network of this framework. Raises Unsupported."""
+    module = rules.adapter_module(framework, "own")
+    if module is None:
+        raise Unsupported("own networks are not proved in %s yet" % framework)
+    return importlib.import_module(module)
+
+
+def draw(module, seed):
+    """POOL batches as tuples of NumPy arrays. Raises DataError where they are not of ITEMS rows, or not all alike."""
+    name, random, batches = os.path.basename(module.__file__), np.random.RandomState(seed), []
+    for _ in range(POOL):
+        with quoting(module.__file__):
+            drawn = module.batch(random)
+        batch = drawn if isinstance(drawn, tuple) else (drawn,)
+        for array in batch:
+            if not isinstance(array, np.ndarray) or not array.ndim:
+                raise DataError("%s: batch() returned %s; return NumPy arrays" % (name, type(array).__name__))
+            if len(array) != module.ITEMS:
+                raise DataError("%s: batch() has %d rows and ITEMS says %d" % (name, len(array), module.ITEMS))
+        if batches and _forms(batch) != _forms(batches[0]):
+            raise DataError(
+                "%s: batch() has the shapes %s, and %s before: batches of one form are compared"
+                % (name, _forms(batch), _forms(batches[0]))
+            )
+        batches.append(batch)
+    return batches
+
+
+def _forms(batch):
+    return ", ".join("%s%s" % (array.dtype, list(array.shape)) for array in batch)
+
+
+class Measured(contract._Adapter):
+    """A Network as the cell runs it: its errors name the line of the file, its losses are finite numbers."""
+
+    def __init__(self, module, setup):
+        self._path = module.__file__
+        self._state = state_of(module.FRAMEWORK)
+        with quoting(self._path):
+            self.network = module.Network(setup)
+
+    def step(self, *batch):
+        """Take a step. Returns the loss without waiting for it."""
+        with quoting(self._path):
+            return self._state.started(self.network, self.network.step(*batch))
+
+    def value(self, loss):
+        """The result of `step`, as a float. Raises NetworkError where it is not finite."""
+        name = os.path.basename(self._path)
+        try:
+            value = float(loss)
+        except (TypeError, ValueError):
+            raise NetworkError("%s: step() returned %s; return the loss, one number" % (name, type(loss).__name__))
+        if not math.isfinite(value):
+            raise NetworkError("%s: step() returned a loss of %s: training diverged" % (name, value))
+        return value
+
+    def values(self):
+        """Name -> all that training changes, as NumPy arrays; floats as float64. Raises DataError where there is nothing."""
+        found = self._state.values(self.network)
+        if not any(name.startswith("parameter/") for name in found):
+            raise DataError(
+                "%s: the Network has no attribute that holds parameters: %s"
+                % (os.path.basename(self._path), self._state.HOLDS)
+            )
+        return found
+
+    def restore(self, values):
+        """Set all that `values` told."""
+        self._state.restore(self.network, values)
+
+
+@contextlib.contextmanager
+def quoting(path):
+    """An error in a network's file becomes a NetworkError that quotes the last line of the file that was run. Full memory stays itself."""
+    try:
+        yield
+    except (BenchError, MemoryError):
+        raise
+    except Exception as error:
+        if "out of memory" in str(error).lower() or "RESOURCE_EXHAUSTED" in str(error):
+            raise
+        raise NetworkError("%s: %s: %s" % (_where(path, error), type(error).__name__, error))
+
+
+def _where(path, error):
+    """The file, and of an error the number and the text of the last of its lines that were run."""
+    lines = [frame[1] for frame in traceback.extract_tb(error.__traceback__) if frame[0] == path]
+    line = lines[-1] if lines else getattr(error, "lineno", None)
+    name = os.path.basename(path)
+    return "%s, line %d: `%s`" % (name, line, linecache.getline(path, line).strip()[:200]) if line else name

@@ -1,0 +1,204 @@
+"""A person's own network: it is measured, its steps are held against the same file in float64, and what is wrong with it has its line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import rules
+from bench.protocol import parse
+from runner.catalog.images import PROJECT
+
+TOY = PROJECT / "tests" / "fixtures" / "toy_framework" / "adapter"
+
+NETWORK = """
+import numpy as np
+
+FRAMEWORK = "toy"
+ITEMS = 8
+
+
+def batch(random):
+    return random.standard_normal((ITEMS, 20)).astype("float32"), random.randint(0, 5, ITEMS)
+
+
+class Network:
+    def __init__(self, setup):
+        random = np.random.RandomState(setup.seed)
+        self.parameters = {"w": random.standard_normal((20, 30)) / 4, "v": random.standard_normal((30, 5)) / 5}
+        self.parameters = {name: value.astype("float32") for name, value in self.parameters.items()}
+        self.momentum = {name: np.zeros_like(value) for name, value in self.parameters.items()}
+        self.random = random
+        self.training = setup.training
+        self.taken = 0
+
+    def step(self, x, y):
+        self.taken += 1
+        p = self.parameters
+        hidden = np.tanh(x @ p["w"])
+        logits = hidden @ p["v"]
+        odds = np.exp(logits - logits.max(1, keepdims=True))
+        odds /= odds.sum(1, keepdims=True)
+        loss = -np.log(odds[np.arange(len(y)), y]).mean(dtype=odds.dtype)
+        odds[np.arange(len(y)), y] -= 1
+        odds /= np.asarray(len(y), odds.dtype)
+        gradients = {"v": hidden.T @ odds, "w": x.T @ ((odds @ p["v"].T) * (1 - hidden * hidden))}
+        for name in p:
+            self.momentum[name] = 0.9 * self.momentum[name] + gradients[name]
+            p[name] = p[name] - 0.05 * self.momentum[name]
+        return loss
+"""
+
+# A mistake -> (old text, new text). Each begins where a cheat would: in the measured steps, unseen by those before them.
+LATE = "self.taken > 40"
+MISTAKES = {
+    "half of the batch": (
+        "        p = self.parameters\n",
+        f"        p = self.parameters\n        if {LATE}: x, y = x[:4], y[:4]\n",
+    ),
+    "a frozen layer": ("        for name in p:\n", f"        for name in (['v'] if {LATE} else p):\n"),
+    "another rate": ("0.05 * self", f"(0.051 if {LATE} else 0.05) * self"),
+    "a loss that is told again": (
+        "        return loss\n",
+        f"        self.told = getattr(self, 'told', loss) if {LATE} else loss\n        return self.told\n",
+    ),
+    "shorter numbers": (
+        "        return loss\n",
+        f"        if {LATE}: p['w'] = p['w'].astype('float16').astype(p['w'].dtype)\n        return loss\n",
+    ),
+    "no step": ("        for name in p:\n", f"        for name in ([] if {LATE} else p):\n"),
+}
+
+# What is wrong with a file -> (old text, new text).
+BAD = {
+    "raises": ("        self.taken += 1\n", "        self.taken += 1\n        raise ValueError('no luck')\n"),
+    "no number": ("        return loss\n", "        return None\n"),
+    "not finite": ("        return loss\n", "        return loss * float('nan')\n"),
+    "other rows": ("random.randint(0, 5, ITEMS)", "random.randint(0, 5, ITEMS + 1)"),
+    "other shapes": ("(ITEMS, 20)", "(ITEMS, random.randint(20, 90))"),
+    "no array": ('    return random.standard_normal((ITEMS, 20)).astype("float32"),', "    return [1] * ITEMS,"),
+    "lacks an import": ("import numpy as np\n", "import numpy as np\nimport no_such_thing\n"),
+    "a shape that changes": (
+        "        return loss\n",
+        f"        if {LATE}: p['w'] = p['w'][:19]\n        return loss\n",
+    ),
+    "no parameters": ("self.parameters", "self.weights"),
+    "random numbers": (
+        "        hidden = np.tanh(",
+        "        x = x * (self.random.uniform(0, 1, x.shape) > 0.1)\n        hidden = np.tanh(",
+    ),
+}
+# Its kind, and what the error must quote.
+QUOTED = {
+    "raises": ("framework", "net.py, line 24: `raise ValueError('no luck')`: ValueError: no luck"),
+    "no number": ("framework", "step() returned NoneType; return the loss"),
+    "not finite": ("framework", "a loss of nan"),
+    "other rows": ("data", "batch() has 9 rows and ITEMS says 8"),
+    "other shapes": ("data", "batches of one form are compared"),
+    "no array": ("data", "batch() returned list"),
+    "lacks an import": ("unsupported", "this image lacks what the file imports"),
+    "a shape that changes": ("framework", 'net.py, line 25: `hidden = np.tanh(x @ p["w"])`: ValueError'),
+    "no parameters": ("data", "set self.parameters to a dict of arrays"),
+    "random numbers": ("unsupported", "does a step draw random numbers"),
+}
+
+Cell = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory: pytest.TempPathFactory) -> Cell:
+    """Run a network's text as a cell of the toy framework; returns its events."""
+    copy = tmp_path_factory.mktemp("project")
+    shutil.copytree(PROJECT / "bench", copy / "bench", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(TOY, copy / "bench" / "frameworks" / "toy")
+    # A cell of a second and not of ten.
+    table = copy / "bench" / "rules.py"
+    table.write_text(table.read_text().replace('"quick": (10, 30, 0.01)', '"quick": (1, 6, 1e-9)'))
+
+    def run(text: str, *more: str) -> list[dict[str, Any]]:
+        folder = Path(tmp_path_factory.mktemp("network"))
+        (folder / "net.py").write_text(text)
+        words = ["run", "net@0123456789ab", "--framework", "toy", "--data", str(folder), "--threads", "1", *more]
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", "bench", *words],
+            cwd=copy,
+            env=os.environ | {"PYTHONPATH": str(copy)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        return [parse(line.encode()) for line in ended.stdout.splitlines()]
+
+    return run
+
+
+def of(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["event"] == kind]
+
+
+def planted(old: str, new: str) -> str:
+    assert old in NETWORK
+    return NETWORK.replace(old, new)
+
+
+def test_an_honest_network_is_measured_and_proved(cell: Cell) -> None:
+    events = cell(NETWORK)
+    assert of(events, "error") == []
+    checks = of(events, "parity")
+    assert all(check["passed"] for check in checks), checks
+    assert {("proof", check["quantity"]) for check in checks} == set(rules.due("net@0123456789ab", "quick"))
+    assert {check["tensor"].partition(":")[0] for check in checks} == {"the first steps", "a measured step"}
+    assert sum(sample["items"] for sample in of(events, "sample")) == 8 * sum(s["steps"] for s in of(events, "sample"))
+    settings = of(events, "environment")[-1]["settings"]
+    assert len(settings[rules.OWN_LOSSES].split(", ")) == 3
+    assert len(settings[rules.OWN_BATCHES]) == 16
+
+
+def test_the_losses_in_float64_hang_on_the_network_and_not_on_where_it_began(cell: Cell) -> None:
+    def told(text: str) -> str:
+        return str(of(cell(text), "environment")[-1]["settings"][rules.OWN_LOSSES])
+
+    assert told(NETWORK) == told(planted("standard_normal((20, 30)) / 4", "standard_normal((20, 30)) / 3"))
+    assert told(NETWORK) != told(planted("np.tanh(x @", "np.tanh(1.00001 * x @"))
+
+
+@pytest.mark.parametrize("mistake", sorted(MISTAKES))
+def test_a_mistake_in_the_measured_steps_is_refused(cell: Cell, mistake: str) -> None:
+    failed = [check for check in of(cell(planted(*MISTAKES[mistake])), "parity") if not check["passed"]]
+    assert failed
+    assert all(check["tensor"].startswith("a measured step") for check in failed)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_the_moment_of_the_step_that_is_proved_is_the_hosts(cell: Cell, share: float) -> None:
+    text = planted("        return loss\n", "        print('at', self.taken, flush=True)\n        return loss\n")
+    assert all(check["passed"] for check in of(cell(text, "--proved-at", str(share)), "parity"))
+
+
+@pytest.mark.parametrize("what", sorted(BAD))
+def test_what_is_wrong_with_a_file_is_named(cell: Cell, what: str) -> None:
+    kind, quoted = QUOTED[what]
+    events = cell(planted(*BAD[what]))
+    errors = of(events, "error")
+    assert errors, of(events, "parity")
+    assert quoted in errors[0]["message"]
+    assert errors[0]["kind"] == kind
+    assert of(events, "end")[0]["status"] == "failed"
+
+
+def test_dropout_is_declared_and_then_left_out_of_the_proof(cell: Cell) -> None:
+    dropped = "        if self.training: x = x * (self.random.uniform(0, 1, x.shape) > 0.1)\n        hidden = np.tanh("
+    text = planted("        hidden = np.tanh(", dropped)
+    refused = [check for check in of(cell(text), "parity") if not check["passed"]]
+    assert {check["tensor"].partition(":")[0] for check in refused} == {"a measured step"}
+    declared = of(cell(text.replace("ITEMS = 8", "ITEMS = 8\nDROPOUT = True")), "parity")
+    assert all(check["passed"] for check in declared), declared
+    assert any(check["tensor"].startswith("a measured step, without random numbers") for check in declared)
