@@ -141,6 +141,11 @@ class MeasuredCell(StoredCell):
         return self.unsound or self.unproved or self.unfit
 
     @property
+    def proved_by_itself(self) -> bool:
+        """True of a person's own network: it is held against its own file in float64, and against the other images of the run."""
+        return bool(rules.is_own(self.key.workload))
+
+    @property
     def unsound(self) -> str:
         """Why the cell has no figure: it did not end well, or did not compute the right thing as far as its own proof sees; or empty."""
         if not self.ended_well:

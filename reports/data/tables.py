@@ -48,6 +48,7 @@ from runner.results.datasheets import bare_model
 from runner.results.on_disk import isolation, parcel_origin
 from runner.results.on_disk.observed import observed
 from runner.results.rank.at_fp32 import rested
+from runner.results.rank.own_agreement import agreed
 from runner.results.rank.ranking import scatter_by_model
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
 from runner.results.store import (
@@ -176,10 +177,12 @@ def build(
     values = telemetry_signals.values_each(len(of_repeats["samples"])) if of_machine else 0
     checks = {place: rows_of(part) for place, part in of_repeats.pop("parity").items()}
     cells = rested(
-        [
-            _cell(by_id[cell.run_id], cell, rows, of_repeats, checks, values)
-            for cell, rows in stored_cells(manifests, stored, of_repeats["samples"])
-        ]
+        agreed(
+            [
+                _cell(by_id[cell.run_id], cell, rows, of_repeats, checks, values)
+                for cell, rows in stored_cells(manifests, stored, of_repeats["samples"])
+            ]
+        )
     )
     devices = {run: manifest.get("devices") or () for run, manifest in by_id.items()}
     of_operations = operators.rates(frames["operations"])

@@ -14,6 +14,7 @@ from runner.catalog.cuda import PTX_DRIVER, precision_reason
 from runner.catalog.frameworks import Framework
 from runner.catalog.images import Image
 from runner.catalog.names import ROSETTA, unknown_name
+from runner.catalog.own_networks import OwnNetwork
 from runner.catalog.workloads import Workload
 from runner.errors import UserError
 from runner.machine.devices import Gpu, Machine
@@ -319,6 +320,8 @@ def _gpu_reason(image: Image, gpu: Gpu) -> str | None:
 
 
 def _workload_reason(framework: Framework, workload: Workload, request: Request) -> str | None:
+    if isinstance(workload, OwnNetwork):
+        return None if framework.name in workload.files else f"{workload.name} has no file for its framework"
     if workload.module not in framework.modules:
         return f"its framework has no adapter for {workload.name} yet"
     return _loss_reason(workload, request)

@@ -23,7 +23,10 @@ class Request(BaseModel):
     # An untested image, or a CPU twin on a machine with a GPU, runs only where its own name is given here.
     images: tuple[str, ...] = Field(default=(), description="Image names or patterns like 'torch-*'; default: all.")
     frameworks: tuple[str, ...] = Field(default=(), description="Names between commas; default: all.")
-    workloads: tuple[str, ...] = Field(default=(), description="Names between commas; default: all.")
+    workloads: tuple[str, ...] = Field(
+        default=(),
+        description="Names between commas; default: all. A path such as ./my_net.py is a network of your own (docs/own-networks.md).",
+    )
     precisions: tuple[str, ...] = Field(default=("fp32",), description="Names between commas; default: fp32.")
     modes: tuple[str, ...] = Field(
         default=BEST,

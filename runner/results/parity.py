@@ -162,6 +162,8 @@ def allowed(row: Mapping[str, Any], cell: Checked, steps: int) -> float | None:
         if quantity != "operation":
             return None
         return 1.0 if tensor.endswith(rules.LAST_RUN) else _OPERATIONS.get(cell.precision)
+    if _task(cell.workload) == rules.OWN:
+        return _allowed_of_own(row, cell.precision)
     if row["variant"] not in variants(cell.workload):
         return None
     own = bounds(cell.workload, cell.precision, row["variant"], cell.devices)
@@ -184,6 +186,15 @@ def allowed(row: Mapping[str, Any], cell: Checked, steps: int) -> float | None:
             if tensor.endswith(end):
                 return _FIRST_STEP_IN_HALF.get((end, cell.precision), bound)
     return own.get((quantity, tensor))
+
+
+def _allowed_of_own(row: Mapping[str, Any], precision: str) -> float | None:
+    """The most that the error of a person's own network may be, whatever bound the cell derived from its own steps."""
+    most = rules.OWN_BOUNDS.get(row["quantity"])
+    if row["quantity"] == "parameter" and precision in rules.WIDE:
+        most = rules.OWN_BOUNDS["together"]
+    allowed: float | None = most.get(precision) if isinstance(most, dict) else most
+    return allowed
 
 
 def passes(row: Mapping[str, Any], cell: Checked, steps: int) -> bool:
@@ -224,6 +235,9 @@ def incomplete(
     checked = {(phase, quantity) for phase, quantity, _ in keys}
     if _task(cell.workload) == "operators":
         owed = _due_operations(cell, measured)
+    elif _task(cell.workload) == rules.OWN:
+        # The names of its parameters are the person's: that each quantity is there is held by `due`.
+        owed = set()
     else:
         owed = _due_tensors(rows[0]["variant"], cell, due(cell, checked))
     lacking = sorted(key for key in owed if key not in keys and key[:2] in checked)

@@ -67,6 +67,10 @@ class RunStore:
         except (OSError, ValueError, RecursionError, KeyError, TypeError):
             return self.folder.name
 
+    def network_folder(self, workload: str) -> Path:
+        """The folder that holds the files of a person's own network, and nothing else: its cells see it and cannot write it."""
+        return self.folder / "networks" / workload
+
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         replace_bytes(self.folder / "run.json", json.dumps(manifest, indent=2, sort_keys=True).encode())
         self._is_run = True

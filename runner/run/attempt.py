@@ -152,7 +152,7 @@ def proved_at(cell: Cell, repeat: int) -> float | None:
     Every second repeat has a moment of its own, so that a mistake which is over at the end is met, too. The draw hangs on the cell and the
     repeat alone: whoever measures the repeat again holds the same moment.
     """
-    if rules.workload_declaration(cell.workload)["task"] != "train":
+    if rules.workload_declaration(cell.workload)["task"] not in ("train", rules.OWN):
         return None
     drawn = hashlib.sha256(f"{cell.id} {(repeat + 1) // 2}".encode()).digest()
     if (drawn[0] + repeat) % 2:
@@ -259,7 +259,7 @@ class Attempt:
             # A CPU cell compiles nothing there.
             cached = jit_cache.size(cache) if self.slot.device_kind == "cuda" else None
             slot = replace(self.slot, seconds=self._most_seconds())
-            running = site.engine.start(prepared, self._arguments(), slot, site.run.run_id, site.data, cache)
+            running = site.engine.start(prepared, self._arguments(), slot, site.run.run_id, self._data(), cache)
         # The limits are the cell's: an engine that froze meanwhile takes none of its time.
         self._heard = time.monotonic()
         self._stood_still = self._heard - self._began
@@ -303,6 +303,11 @@ class Attempt:
             jit_cache_grew_bytes=jit_cache.grew(cache, cached),
         )
         return *self._stored(parcel, prepared.source), wall
+
+    def _data(self) -> Path | None:
+        """The folder that the cell may read: of the data sets, or that of a person's own network."""
+        cell, site = self.job.cell, self._site
+        return site.run.network_folder(cell.workload).resolve() if rules.is_own(cell.workload) else site.data
 
     def _folder(self, prepared: ReadyImage) -> Path:
         """The folder that the cells of its image write."""

@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from bench import identity
 from runner import trees
-from runner.catalog import frameworks, workloads
+from runner.catalog import frameworks, own_networks, workloads
 from runner.catalog.architectures import for_machine, kernel_machine
 from runner.catalog.images import Image, load_catalog, select_images
 from runner.engines import cell_cache, choose
@@ -110,11 +110,14 @@ def _prospect(
     unfit: Callable[[Image], str | None],
 ) -> Prospect:
     """The plan for an engine that cannot run the images for which `unfit` gives a reason. `earlier`: how long cells took before."""
-    specifications = workloads.load_workloads()
+    own = own_networks.own_networks(options.workloads)
+    specifications = workloads.load_workloads() | {network.name: network for network in own.values()}
     offered = load_catalog(options.catalog) if options.catalog else engine.images(bool(machine.gpus))
     here = kernel_machine()
     chosen = [for_machine(image, here) for image in select_images(offered, options.images or ["*"])]
-    plan = make_plan(options, chosen, specifications, frameworks.load_frameworks(), machine, unfit)
+    named = [own[word].name if word in own else word for word in options.workloads]
+    request = options.model_copy(update={"workloads": tuple(dict.fromkeys(named))})
+    plan = make_plan(request, chosen, specifications, frameworks.load_frameworks(), machine, unfit)
     return Prospect(
         options=options,
         machine=machine,
@@ -173,6 +176,8 @@ def start(
     options: Options, argv: Sequence[str], minutes: float | None = None, look: Look = look_ahead
 ) -> tuple[Prospect, store.RunStore]:
     """Plan a new run and make its folder. Raises UsageError when nothing can be run. `minutes`: its time limit."""
+    if options.nodes is not None and any(map(own_networks.is_path, options.workloads)):
+        raise UsageError("--workloads: a network of your own is measured on one machine: leave --nodes out")
     prospect = look(options, minutes)
     refuse_nothing(prospect)
     if options.nodes is None:
@@ -203,8 +208,20 @@ def start(
         }
         | prospect.facts()
     )
+    for network in own_networks.own_networks(options.workloads).values():
+        for name, content in network.files.values():
+            store.write_bytes(run.network_folder(network.name) / name, content)
     remember(run.run_id, options)
     return prospect, run
+
+
+def _with_stored_networks(options: Options, run: store.RunStore) -> Options:
+    """The options of a run, its own networks by the copies in its folder: whoever edits the file meanwhile changes no run."""
+    words = [word for word in options.workloads if not own_networks.is_path(word)]
+    if len(words) == len(options.workloads):
+        return options
+    stored = sorted(str(folder) for folder in run.network_folder("").glob("*@*"))
+    return options.model_copy(update={"workloads": (*words, *stored)})
 
 
 def manifest_of(
@@ -287,6 +304,7 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
     options = stored_options(run.folder / "run.json", manifest.get("options"))
     _refuse_gone(name, options)
     _trust(name, options, given, run.run_id)
+    options = _with_stored_networks(options, run)
     if options.nodes is not None:
         # The nodes may have to be waited for, and the other runner may hold them.
         with lease.alone(run.folder):
@@ -348,6 +366,7 @@ def _trust(name: str, options: Options, given: Options, run_id: str) -> None:
     """
     code = _code_from_elsewhere(options)
     said = given.model_dump(mode="json")
+    said["workloads"] = ",".join(word for word in said["workloads"] if own_networks.is_path(word))
     unsaid = {option: value for option, value in code.items() if said[option] != value}
     with contextlib.suppress(OSError):
         if unsaid and _mark(run_id).read_text() == _marked(run_id, code):
@@ -371,7 +390,9 @@ def _code_from_elsewhere(options: Options) -> dict[str, str]:
         "catalog",
         *(["nodes"] if (options.nodes or "").startswith("ssh:") else []),
     ]
-    return {name: str(values[name]) for name in names if values[name]}
+    found = {name: str(values[name]) for name in names if values[name]}
+    own = ",".join(word for word in values["workloads"] if own_networks.is_path(word))
+    return found | ({"workloads": own} if own else {})
 
 
 def _mark(run_id: str) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError, field_serializer
 
+from runner.catalog.own_networks import is_path
 from runner.errors import UserError, first_problem
 from runner.plan.request import Request
 
@@ -95,6 +96,11 @@ class Options(Request):
     profile: bool = Field(
         default=False, description="After each measurement, run a few steps under the framework's own profiler."
     )
+
+    @field_serializer("workloads", when_used="json")
+    def _absolute_networks(self, words: tuple[str, ...]) -> list[str]:
+        """A person's own network is named by its path, and the others by their names."""
+        return [str(Path(word).absolute()) if is_path(word) else word for word in words]
 
     @field_serializer("data", "python", "images_from", "catalog", when_used="json")
     def _absolute(self, path: Path | None) -> str | None:

@@ -152,7 +152,8 @@ def data_sets(prospect: Prospect) -> dict[str, str | None]:
     if prospect.options.data is None:
         return {}
     workloads = load_workloads()
-    trained = [workloads[cell.workload] for cell in prospect.plan.cells if workloads[cell.workload].task == "train"]
+    planned = [workloads[cell.workload] for cell in prospect.plan.cells if cell.workload in workloads]
+    trained = [workload for workload in planned if workload.task == "train"]
     names = sorted({workload.data for workload in trained} - {*rules.RANDOM})
     # By a process of its own: the host imports none of the bench's code that reads data.
     command = [sys.executable, "-m", "bench", "data", *names, "--data", str(prospect.options.data.resolve())]

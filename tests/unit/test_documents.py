@@ -103,7 +103,7 @@ READERS_OWN = {
     "RUN": "a", "RUN...": "a b c", "OTHER": "b", "MONDAY": "a", "TUESDAY": "b", "WEDNESDAY": "c", "<image>": IMAGE,
     "'<name>-*'": "'torch-*'", "A,B": f"{IMAGE},jax-0.10.2-cpu", "12.6 12.8": "12.6 12.8 --runs a",
     "/path/to/its/python": sys.executable, "FILE": "{out}/file.parquet", "report.html": "{out}/report.html",
-    "FOLDER/*": "a b c", "FOLDER": str(PROJECT / "images"),
+    "FOLDER/*": "a b c", "FOLDER": str(PROJECT / "images"), "./my_net.py": "{out}/my_net.py",
 }  # fmt: skip
 # These need an engine, a network, a registry or a kit's archive, or write files of the project: the file of their own tests.
 ELSEWHERE = {
@@ -171,6 +171,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         entry | {"id": synthetic.digest(cuda)[:16], "image": f"torch-cu{cuda}"} for cuda in ("12.6", "12.8")
     ]
     run.write_manifest(manifest)
+    (out / "my_net.py").write_text((PROJECT / "docs/examples/own-networks/residual_torch.py").read_text())
     (out / "lab.reference.parquet").write_bytes(to_bytes(reference_of([out / "a"], "lab", "1").reference))
     return out
 

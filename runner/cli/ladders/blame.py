@@ -13,6 +13,7 @@ from reports.data.model import MeasuredCell
 from reports.wording import between, framework_name, number, percent
 from runner.blame.ladder import Ladder, make, named_image
 from runner.catalog.names import unknown_name
+from runner.catalog.own_networks import is_path
 from runner.catalog.workloads import load_workloads
 from runner.cli.ladders.ladder_document import NO_ENDS, JudgedLadder, document, judged
 from runner.cli.matrix import code_of, measure, refuse_others
@@ -127,6 +128,11 @@ def _refuse_mistakes(options: Options, common: Sequence[str]) -> None:
     """Raises UserError for workloads and frameworks that no ladder can have. common: the frameworks that both images serve."""
     if not options.workloads:
         raise UserError("--workloads: name what became slower or faster, e.g. --workloads mlp-mnist")
+    if any(map(is_path, options.workloads)):
+        raise UserError(
+            "--workloads: blame takes the catalog's workloads; measure the two images with your own network by "
+            "`runner matrix --workloads ./my_net.py --images A,B`, and `runner compare` the images of that run"
+        )
     if why := unknown_name("--workloads", options.workloads, sorted(load_workloads())):
         raise UserError(why)
     if common and (other := [name for name in options.frameworks if name not in common]):

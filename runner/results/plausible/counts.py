@@ -100,8 +100,8 @@ class Counts:
         """The contradiction among the counts, as a sentence; None where they agree. `batch`: the items in a step of all devices."""
         if task == "operators":
             return self._wrong_end(self._runs, "runs", 0)
-        why = self._problem or (self._lacks_loss if task == "train" else None) or self._wrong_plan(batch)
-        why = why or self._wrong_end(self._steps, "steps", _MOST_FURTHER if task == "train" else 0)
+        why = self._problem or (self._lacks_loss if task in ("train", rules.OWN) else None) or self._wrong_plan(batch)
+        why = why or self._wrong_end(self._steps, "steps", _MOST_FURTHER if task in ("train", rules.OWN) else 0)
         return why or self._unlike_warm_up() or self._wrong_tokens()
 
     def _wrong_end(self, due: int, name: str, further: int) -> str | None:

@@ -19,7 +19,8 @@ def rested(cells: Sequence[Cell]) -> list[Cell]:
     Where the cell at fp32 of the same mode failed parity, no other mode's serves.
     """
     # A name in a results file may be any text; only those of workloads name a file.
-    known = {cell.key.workload for cell in cells} & set(rules.workload_names())
+    named, workloads = {cell.key.workload for cell in cells}, rules.workload_names()
+    known = {name for name in named if name in workloads or rules.is_own(name)}
     networks = {cell.key.workload: "" for cell in cells} | {name: _network(name) for name in known}
     passed: dict[tuple[object, ...], str] = {}
     failed: dict[tuple[object, ...], str] = {}

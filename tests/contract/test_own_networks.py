@@ -1,0 +1,144 @@
+"""The files of docs/own-networks.md, as a person has them: each is measured and proved in its image, and the page shows it as it is."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from bench import rules
+from bench.protocol import parse
+from runner.catalog.images import PROJECT, load_catalog
+from runner.catalog.own_networks import read
+from runner.engines.process.venv import VenvEngine
+from tests.fixtures.cpus import take_own_cpus
+
+FILES = PROJECT / "docs" / "examples" / "own-networks"
+IMAGES = {"torch": "torch-2.13.0-cpu", "jax": "jax-0.10.2-cpu", "tensorflow": "tensorflow-2.21.0-cpu"}
+
+# What a measured step may leave undone, in the example of PyTorch, from the 41st step on: (old text, new text).
+LATE = "        self.taken = getattr(self, 'taken', 0) + 1\n"
+AUTOCAST = "        with torch.autocast"
+FROZEN = "        self.model[0].requires_grad_(self.taken <= 40)\n        loss.backward()\n"
+MISTAKES = {
+    "half the batch": (AUTOCAST, f"        if self.taken > 40:\n            x, y = x[:8], y[:8]\n{AUTOCAST}"),
+    "bfloat16": ("enabled=self.half", "enabled=self.taken > 40"),
+    "frozen": ("        loss.backward()\n", FROZEN),
+}
+
+
+def measured(folder: Path, framework: str, *more: str) -> list[dict[str, object]]:
+    image = load_catalog()[IMAGES[framework]]
+    engine = VenvEngine()
+    if reason := engine.unfit(image):
+        pytest.skip(f"no environment for {image.name}: {reason}")
+    python = engine.prepare(image, print).command[0]
+    name = read(folder).name
+    words = [
+        python,
+        "-m",
+        "bench",
+        "run",
+        name,
+        "--framework",
+        framework,
+        "--data",
+        str(folder),
+        "--threads",
+        "2",
+        *more,
+    ]
+    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+    ended = subprocess.run(
+        words, capture_output=True, text=True, env=environment, check=False, preexec_fn=take_own_cpus
+    )
+    return [parse(line.encode()) for line in ended.stdout.splitlines()]
+
+
+def laid(tmp_path: Path, file: Path, text: str | None = None) -> Path:
+    (tmp_path / file.name).write_text(text or file.read_text())
+    return tmp_path
+
+
+def checks(events: list[dict[str, object]]) -> list[dict[str, object]]:
+    assert [event["message"] for event in events if event["event"] == "error"] == []
+    return [event for event in events if event["event"] == "parity"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("file", sorted(FILES.glob("*.py")), ids=lambda file: str(file.stem))
+def test_an_example_is_measured_and_proved(tmp_path: Path, file: Path) -> None:
+    framework = file.stem.rpartition("_")[2]
+    found = checks(measured(laid(tmp_path, file), framework))
+    assert found
+    assert [check for check in found if not check["passed"]] == []
+    # Far from its bound: a network that scatters otherwise must not be refused by chance.
+    assert all(float(str(check["error"])) <= 0.5 * float(str(check["bound"])) for check in found), json.dumps(found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_example_is_proved_in_bfloat16(tmp_path: Path) -> None:
+    found = checks(measured(laid(tmp_path, FILES / "residual_torch.py"), "torch", "--precision", "amp-bf16"))
+    assert [check for check in found if not check["passed"]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mistake", sorted(MISTAKES))
+def test_a_step_that_leaves_something_undone_is_refused(tmp_path: Path, mistake: str) -> None:
+    file, (old, new) = FILES / "residual_torch.py", MISTAKES[mistake]
+    text = file.read_text().replace("    def step(self, x, y):\n", "    def step(self, x, y):\n" + LATE)
+    assert old in text
+    # A smaller network takes more than 40 steps on a slow machine, too.
+    text = text.replace(old, new).replace("Residual(32), ", "")
+    failed = [check for check in checks(measured(laid(tmp_path, file, text), "torch")) if not check["passed"]]
+    assert failed
+    assert all(str(check["tensor"]).startswith("a measured step") for check in failed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_keeps_the_file_that_it_measured(tmp_path: Path) -> None:
+    """From the command line: a row that says which file it is of; --resume goes on with the copy, and an edited file is another network."""
+    file = tmp_path / "net.py"
+    file.write_text((FILES / "residual_torch.py").read_text())
+    out = tmp_path / "results"
+
+    def run(*words: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "runner", "matrix", "--out", str(out), *words]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        return ended.returncode, ended.stdout + ended.stderr
+
+    images = ["--engine", "venv", "--images", IMAGES["torch"]]
+    code, said = run("--workloads", "./net.py", *images, "--repeats", "1")
+    assert code == 0, said
+    (folder,) = out.iterdir()
+    (copy,) = (folder / "networks").glob("*/*.py")
+    assert copy.read_text() == file.read_text()
+    cells = pq.read_table(folder / "tables" / "cells.parquet").to_pylist()
+    assert [(row["workload"], row["status"]) for row in cells] == [(copy.parent.name, "ok")]
+    file.write_text(file.read_text() + "# edited\n")
+    code, said = run("--resume", folder.name)
+    assert (code, "is complete" in said) == (0, True), said
+    code, said = run("--workloads", "./net.py", *images, "--dry-run")
+    assert code == 0, said
+    assert copy.parent.name not in said
+    assert read(file).name in said
+
+
+def test_the_page_shows_the_files_as_they_are() -> None:
+    page = (PROJECT / "docs" / "own-networks.md").read_text()
+    files = sorted(FILES.glob("*.py"))
+    assert {file.stem.rpartition("_")[2] for file in files} == set(IMAGES)
+    for file in files:
+        assert f"```python\n{file.read_text()}```" in page
+        assert len(file.read_text().splitlines()) < 40
+
+
+def test_each_framework_with_a_proof_has_an_example() -> None:
+    assert set(rules.own_frameworks()) == set(IMAGES)

@@ -1,0 +1,65 @@
+"""Images that compute an own network are ranked where their float64 losses agree; what differs is named, with both numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench import rules
+from runner.results.rank import own_agreement
+
+NAME = "net@0123456789ab"
+
+
+def cell(image: str, losses: str = "2.5, 2.25, 2.125", batches: str = "ab", workload: str = NAME) -> Any:
+    settings = {rules.OWN_LOSSES: losses, rules.OWN_BATCHES: batches}
+    key = SimpleNamespace(workload=workload)
+    return SimpleNamespace(image=image, framework="torch", key=key, environment={"settings": settings}, unproved="")
+
+
+@pytest.fixture(autouse=True)
+def _of_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells here have what the rule looks at, and no more."""
+    monkeypatch.setattr(own_agreement, "replace", lambda it, **to: SimpleNamespace(**{**vars(it), **to}))
+    assert replace is not own_agreement.replace
+
+
+def unproved(*cells: Any) -> list[str]:
+    return [str(each.unproved) for each in own_agreement.agreed(cells)]
+
+
+def test_images_that_agree_are_ranked() -> None:
+    assert unproved(cell("a"), cell("b"), cell("c", "2.500000001, 2.25, 2.125")) == ["", "", ""]
+
+
+def test_of_two_that_differ_both_say_how() -> None:
+    first, second = unproved(cell("a"), cell("b", "2.5, 2.2501, 2.125"))
+    assert first == "in float64 its loss of step 2 is 2.25, not the 2.2501 of b torch"
+    assert second == "in float64 its loss of step 2 is 2.2501, not the 2.25 of a torch"
+
+
+def test_of_three_the_odd_one_out_is_named() -> None:
+    assert unproved(cell("a"), cell("b", "2.5, 2.4, 2.3"), cell("c")) == [
+        "",
+        "in float64 its loss of step 2 is 2.4, not the 2.25 of a torch, nor of 1 more",
+        "",
+    ]
+
+
+def test_other_batches_are_named() -> None:
+    assert unproved(cell("a"), cell("b", batches="cd")) == [
+        "its batches are not those of b torch",
+        "its batches are not those of a torch",
+    ]
+
+
+def test_other_networks_and_cells_without_losses_are_left_alone() -> None:
+    others = cell("a"), cell("b", "1, 2, 3", workload="other@0123456789ab"), cell("c", "1", workload="cnn-cifar10")
+    assert unproved(*others, cell("d", "nan, 1, 2"), cell("e", "")) == [""] * 5
+
+
+def test_fewer_steps_are_another_proof() -> None:
+    assert unproved(cell("a"), cell("b", "2.5, 2.25"))[1] == "its steps in float64 are not those of a torch"
