@@ -22,6 +22,7 @@ from reports.data.model import Tables
 from reports.wording import framework_name, listing, percent, plural
 from runner.errors import ExitCode, one_code
 from runner.results.cells import MOST_NAMES, not_yet_run
+from runner.results.on_disk.image_names import is_address
 from runner.results.on_disk.roles import NamedCell
 from runner.results.rank.ranking import MARGIN, Verdict
 from runner.results.statistics import SESSION_DEVIATION, of_kind
@@ -390,7 +391,24 @@ def remarks(comparison: Comparison) -> list[str]:
     rest = list(_to_tell_more(comparison)) if undecided else []
     rest += _of_more_runs(comparison)
     said = f"{visible(comparison.b, 80)} against {visible(comparison.a, 80)}: {comparison.summary}"
-    return [said, *(visible(line, 300) for line in rest), *drifted, *missed]
+    moved = [visible(line, 400) for line in _moved_names(comparison)]
+    return [said, *moved, *(visible(line, 300) for line in rest), *drifted, *missed]
+
+
+def _moved_names(comparison: Comparison) -> Iterator[str]:
+    """A line for each image of no catalog whose name meant another image on the other side."""
+    sides: dict[str, list[set[str]]] = {}
+    for row in comparison.rows:
+        for at, side in enumerate(_SIDES):
+            for cell in side(row).cells:
+                if is_address(cell.image):
+                    sides.setdefault(cell.image, [set(), set()])[at].add(str(cell.row.get("image_digest")))
+    for name, (before, after) in sides.items():
+        if before and after and before != after:
+            yield (
+                f"{name} is not the same image on both sides: {listing(sorted(before))} in {comparison.a}, {listing(sorted(after))} in "
+                f"{comparison.b}"
+            )
 
 
 def _of_more_runs(comparison: Comparison) -> list[str]:

@@ -20,6 +20,7 @@ from reports.wording import between, bound, number, percent, plural
 from runner.results import statistics, steadiness
 from runner.results.cells import resume_command, step_of
 from runner.results.on_disk import isolation, observed, roles
+from runner.results.on_disk.image_names import is_address
 from runner.results.on_disk.other_work import own_cpus
 from runner.results.rank.blocks import Blocks, moderated
 from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, in_blocks, within
@@ -47,6 +48,9 @@ def _recorded(cell: MeasuredCell) -> Iterator[tuple[str, str | roles.MemorySize]
     recorded: it may be younger than the run. Everything else has a key only where it was recorded, so no value is a value there.
     """
     columns = {name: cell.row.get(name) for name in _OF_CELL}
+    if is_address(cell.image):
+        # Its digest stands in for the lock that it does not have.
+        del columns["lock_sha256"]
     columns["container"] = isolation.described(isolation.of_row(cell.row))
     columns["GPU"] = ", ".join(str(gpu.get("uuid")) for gpu in cell.gpus)
     yield from _in_words({name: value for name, value in columns.items() if value not in (None, "")})
@@ -102,7 +106,9 @@ class Side:
         values: dict[str, set[str | roles.MemorySize]] = {}
         for cell in self.cells:
             for name, value in _recorded(cell):
-                short = str(value).removeprefix("sha256:")[:12] if name in _DIGESTS else value
+                # An image of a registry has its repository before its digest.
+                digest = str(value).rpartition("@")[2].removeprefix("sha256:")
+                short = digest[:12] if name in _DIGESTS else value
                 values.setdefault(name, set()).add(short)
         return {name: tuple(sorted(words, key=str)) for name, words in values.items()}
 

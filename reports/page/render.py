@@ -32,6 +32,7 @@ from reports.page.cache import Compiled
 from reports.page.samples import packed
 from runner import text as words
 from runner.results import store
+from runner.results.on_disk.image_names import NO_LOCK, is_address
 from runner.results.on_disk.isolation import CONTAINER_ENGINES
 from runner.results.parity import QUANTITIES
 from runner.text import visible
@@ -150,6 +151,8 @@ def _engine() -> Environment:
         engine.filters[name] = getattr(wording, name)
     engine.globals["loss_clock"] = CLOCK
     engine.globals["container_engines"] = CONTAINER_ENGINES
+    engine.globals["no_lock"] = NO_LOCK
+    engine.tests["address"] = is_address
     engine.filters["commands"] = _commands
     engine.filters["brief"] = lambda value: visible(str(value), 80)
     engine.filters["words"] = str.split

@@ -222,6 +222,10 @@ class Image(BaseModel):
         own = self.on("").lock_sha256
         return hashlib.sha256("\n".join([own, *others]).encode()).hexdigest() if others else own
 
+    def version_of(self, framework: str) -> str:
+        """The release of one of its frameworks, or of the library that it computes with."""
+        return self.framework_version
+
     @property
     def download_bytes(self) -> int:
         return round(self.download_gb * 1e9)

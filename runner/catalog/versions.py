@@ -9,6 +9,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from runner.catalog.images import Image, read_pins
+from runner.results.on_disk.image_names import NO_LOCK, is_address
 
 PROVED = "proved by the lock"
 
@@ -33,10 +34,11 @@ def contradiction(image: Image, said: Mapping[str, Any]) -> str | None:
         if not _same(versions[name], pinned):
             return f"it reports {name} {versions[name][:50]}, and the lock of {image.name} pins {pinned}"
     # An image of Theano serves Lasagne too, each with its own version.
-    possible = [image.framework_version, *(pinned for name, pinned in named.items() if name != _EVERYWHERE)]
+    release = image.version_of(said["framework"])
+    possible = [release, *(pinned for name, pinned in named.items() if name != _EVERYWHERE)]
     version = said["framework_version"]
     if not any(_same(version, each) for each in possible):
-        return f"it reports {said['framework']} {version[:50]}, and {image.name} has {image.framework_version}"
+        return f"it reports {said['framework']} {version[:50]}, and {image.name} has {release}"
     return None
 
 
@@ -46,8 +48,10 @@ def is_within(version: str, declared: str, parts: int) -> bool:
     return said == declared.split(".")[: len(said)]
 
 
-def proof(image: Image | None, said: Mapping[str, Any] | None) -> str:
-    """The proof that a cell's version is one that its image's lock pins: PROVED, or "not proved" and why."""
+def proof(name: str, image: Image | None, said: Mapping[str, Any] | None) -> str:
+    """The proof that a cell's version is one that the lock of its image, of this name, pins: PROVED, or "not proved" and why."""
+    if is_address(name):
+        return f"not proved: {NO_LOCK}"
     if image is None or said is None:
         return "not proved: no image is known"
     if not (pins := _pins(image)):

@@ -6,10 +6,15 @@ import functools
 import pkgutil
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from runner.catalog.images import Image
 from runner.engines.base import Engine, EngineError, Settings
 from runner.errors import UserError
+
+if TYPE_CHECKING:
+    from runner.engines.foreign.foreign_engine import ForeignImages
 
 # Name -> the class that keeps the protocol `Engine`. It is imported when it is chosen: an engine's libraries are slow to load.
 ENGINES = {
@@ -19,6 +24,9 @@ ENGINES = {
     "venv": "runner.engines.process.venv:VenvEngine",
     "host": "runner.engines.process.host:HostEngine",
 }
+
+# Those that run images of no catalog, in this order.
+FOREIGN = ["docker", "podman"]
 
 # The images that an engine would run.
 Planned = Callable[[Engine], Sequence[Image]]
@@ -39,6 +47,14 @@ def choose(
     `planned` says which images an engine would run: `auto` asks an engine about these only. `gpus`: the machine has GPUs to use.
     """
     settings = settings or Settings()
+    if settings.foreign:
+        with_foreign = _with_foreign(name, settings)
+
+        def own(engine: Engine) -> list[Image]:
+            return [image for image in planned(with_foreign(engine)) if image.name not in settings.foreign]
+
+        engine, why = choose(name, replace(settings, foreign=()), own, gpus)
+        return with_foreign(engine), why
     if name == "auto":
         engine, why = _automatic(settings, planned, gpus)
     else:
@@ -65,6 +81,24 @@ def _make(name: str, settings: Settings) -> Engine:
     except ImportError as error:
         raise EngineError(f"the engine {name} cannot be used: {error}; install what it needs") from None
     return engine
+
+
+def foreign_images(name: str, settings: Settings) -> ForeignImages:
+    """The foreign images of the settings, in the containers of the engine of that name, or where it has none of the first that has."""
+    # Only this needs them.
+    from runner.engines.foreign.foreign_engine import ForeignImages
+
+    names = [name] if name in FOREIGN else FOREIGN
+    return ForeignImages(settings.foreign, [functools.partial(_make, each, settings) for each in names])
+
+
+def _with_foreign(name: str, settings: Settings) -> Callable[[Engine], Engine]:
+    """Adds the foreign images of the settings to an engine of that name."""
+    # Only this needs it.
+    from runner.engines.foreign.foreign_engine import ForeignEngine
+
+    images = foreign_images(name, settings)
+    return lambda engine: ForeignEngine(engine, images)
 
 
 def _beside(engine: Engine, settings: Settings) -> Engine:

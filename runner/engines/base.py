@@ -89,6 +89,8 @@ class Settings:
     may_build: bool = True
     # the image that an interpreter is measured beside: a name, or "nearest"
     against: str | None = None
+    # the addresses of images of no catalog
+    foreign: tuple[str, ...] = ()
 
 
 class Engine(Protocol):

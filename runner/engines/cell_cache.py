@@ -19,6 +19,7 @@ from pathlib import Path
 from runner import trees
 from runner.errors import EngineError
 from runner.paths import CACHE_FIX, cache_folder
+from runner.results.on_disk.image_names import as_file_name
 
 # Below these, and below a quarter of what there was, a disk is nearly full: a run's tables take some megabytes.
 _LEAST_BYTES = 512 << 20
@@ -69,6 +70,7 @@ def caches_folder() -> Path:
 def folder_of(engine: str, image: str, digest: str) -> Path:
     """The folder of one image on one engine; `digest` says which build of the image. Raises EngineError."""
     parent = private_folder("cells", engine)
+    image = as_file_name(image)
     folder = parent / f"{image}-{hashlib.sha256(digest.encode()).hexdigest()[:12]}"
     try:
         there = folder.lstat() if os.path.lexists(folder) else None

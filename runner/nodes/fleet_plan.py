@@ -16,6 +16,7 @@ from runner.nodes.fleet import Fleet, Member, hellos, opened_fleet
 from runner.nodes.transports.choose import nodes_of
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan, Skip
+from runner.results.on_disk.image_names import is_address
 from runner.run.dispatch import Job, run_alone
 from runner.run.options import Options
 from runner.run.prospect import Prospect
@@ -118,6 +119,10 @@ def _check(options: Options, minutes: float | None) -> None:
         "--minutes": (minutes is not None, "what fits depends on when each node is ready"),
         "--lock-clocks": (options.lock_clocks is not None, "it locks the clocks of one machine"),
         "--catalog": (options.catalog is not None, "each node has the images of its own checkout"),
+        "--images docker:…": (
+            any(map(is_address, options.images)),
+            "each node would fetch and look into it by itself, and a name may mean another image there",
+        ),
         "--cool-down": (options.cool_down, "it waits for the GPUs of one machine"),
     }
     for option, (given, why) in reasons.items():

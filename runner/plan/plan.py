@@ -65,7 +65,7 @@ def plan(
     twins = {image.cpu_twin for image in images if image.cpu_twin}
     sharing = sorted(framework.name for framework in frameworks.values() if framework.parallel)
     cells: list[Cell] = []
-    skips: list[Skip] = []
+    skips = _without_frameworks(images, machine, unfit)
     for image, framework, workload, precision, mode, target in _combinations(
         request, images, workloads, frameworks, machine
     ):
@@ -107,6 +107,14 @@ def plan(
         )
         cells.append(cell)
     return Plan(tuple(cells), tuple(skips))
+
+
+def _without_frameworks(images: Sequence[Image], machine: Machine, unfit: Callable[[Image], str | None]) -> list[Skip]:
+    """A skip for each image that nobody could look into, and that has no combinations for it."""
+    nothing: dict[str, Any] = dict.fromkeys(("framework", "workload", "precision", "mode"), "")
+    nothing |= {"device_kind": "cpu", "device_model": machine.cpu.model}
+    reasons = {image.name: unfit(image) or "it has no framework" for image in images if not image.frameworks}
+    return [Skip(**nothing, image=image, reason=reason) for image, reason in reasons.items()]
 
 
 def _combinations(
@@ -339,9 +347,10 @@ def _mode_reason(
     if mode in image.no_modes:
         return f"{image.name} cannot run mode {mode!r}: {image.no_modes[mode]}"
     since = framework.modes_since.get(mode)
-    if since is None or Version(image.framework_version) >= Version(since):
+    release = image.version_of(framework.name)
+    if since is None or Version(release) >= Version(since):
         return None
-    return f"{framework.title} {image.framework_version} has no mode {mode!r}; {since} is the first that has it"
+    return f"{framework.title} {release} has no mode {mode!r}; {since} is the first that has it"
 
 
 def _precision_reason(precision: str, workload: Workload, image: Image, gpu: Gpu | None) -> str | None:

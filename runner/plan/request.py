@@ -21,7 +21,11 @@ class Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     # An untested image, or a CPU twin on a machine with a GPU, runs only where its own name is given here.
-    images: tuple[str, ...] = Field(default=(), description="Image names or patterns like 'torch-*'; default: all.")
+    images: tuple[str, ...] = Field(
+        default=(),
+        description="Image names, patterns like 'torch-*', or images of no catalog: docker:REPOSITORY:TAG, "
+        "docker:REPOSITORY@sha256:DIGEST, docker:./FILE.tar; default: all of the catalog.",
+    )
     frameworks: tuple[str, ...] = Field(default=(), description="Names between commas; default: all.")
     workloads: tuple[str, ...] = Field(
         default=(),

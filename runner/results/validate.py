@@ -161,6 +161,8 @@ class _Manifest(_Stored):
     devices_lost: list[str] = []
     nodes: list[_Node] = []
     skips: list[_Skip] = []
+    # Of each foreign image its digest, by its address.
+    foreign: dict[str, str] = {}
     bench_sha256: str
     runner_version: str
 

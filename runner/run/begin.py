@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from bench import identity
 from runner import trees
-from runner.catalog import frameworks, own_networks, workloads
+from runner.catalog import addresses, frameworks, own_networks, workloads
 from runner.catalog.architectures import for_machine, kernel_machine
 from runner.catalog.images import Image, load_catalog, select_images
 from runner.engines import cell_cache, choose
@@ -36,6 +36,7 @@ from runner.plan.plan import Cell, Plan
 from runner.plan.plan import plan as make_plan
 from runner.results import store
 from runner.results.on_disk.derived import make_key
+from runner.results.on_disk.image_names import is_address
 from runner.run import budget
 from runner.run.options import Options, UsageError, stored_options
 from runner.run.prospect import Prospect
@@ -64,6 +65,7 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
         options.images_from,
         options.build or one_machine,
         None if options.against == "none" else options.against,
+        addresses.addresses(options.images),
     )
     # It reads hundreds of files: once for both plans.
     earlier = earlier_seconds(options.out)
@@ -112,7 +114,9 @@ def _prospect(
     """The plan for an engine that cannot run the images for which `unfit` gives a reason. `earlier`: how long cells took before."""
     own = own_networks.own_networks(options.workloads)
     specifications = workloads.load_workloads() | {network.name: network for network in own.values()}
-    offered = load_catalog(options.catalog) if options.catalog else engine.images(bool(machine.gpus))
+    offered = engine.images(bool(machine.gpus))
+    if options.catalog:
+        offered = load_catalog(options.catalog) | {name: offered[name] for name in offered if is_address(name)}
     here = kernel_machine()
     chosen = [for_machine(image, here) for image in select_images(offered, options.images or ["*"])]
     named = [own[word].name if word in own else word for word in options.workloads]
@@ -204,6 +208,7 @@ def start(
             "repeats": prospect.repeats,
             "engine": prospect.engine.name,
             "bench_sha256": identity.source_digest(),
+            "foreign": prospect.foreign,
             **prospect.expectations(prospect.jobs),
         }
         | prospect.facts()
@@ -311,6 +316,7 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
             pass
     # `wait` belongs to the call.
     prospect = look(options.model_copy(update={"wait": given.wait}), None)
+    _refuse_moved(name, manifest.get("foreign") or {}, prospect)
     planned = {cell["id"]: str(cell.get("image")) for cell in manifest["plan"]}
     today = {cell.id for cell in prospect.plan.cells}
     too_large = {skip.image: skip.reason for skip in prospect.plan.skips if skip.reason.startswith(TOO_LARGE)}
@@ -351,6 +357,21 @@ def _refuse_gone(name: str, options: Options) -> None:
             raise UsageError(f"--resume {name}: its {content} were in {folder}, which is gone; put them back there")
 
 
+def _refuse_moved(name: str, foreign: Mapping[str, str], prospect: Prospect) -> None:
+    """Raises UsageError where the address of a foreign image means another image than when the run began, or none."""
+    for address, pinned in foreign.items():
+        now = prospect.foreign.get(address)
+        if now == pinned:
+            continue
+        if now is None:
+            why = next((skip.reason for skip in prospect.plan.skips if skip.image == address), "it is not here")
+            raise CannotBeginError(f"--resume {name}: {address}: {why}")
+        raise UsageError(
+            f"--resume {name}: {address} was {visible(pinned, 200)} when the run began, and is {now} now, so new results could not stand "
+            "beside its own; give the name back to the image of then, or start a new run"
+        )
+
+
 def remember(run_id: str, options: Options) -> None:
     """Keep that a run was begun here, if its options choose code from outside of this checkout: `resume` trusts it then."""
     if code := _code_from_elsewhere(options):
@@ -365,9 +386,8 @@ def _trust(name: str, options: Options, given: Options, run_id: str) -> None:
     The folder of a run may come from elsewhere. A run that was begun here is known by its id and these options.
     """
     code = _code_from_elsewhere(options)
-    said = given.model_dump(mode="json")
-    said["workloads"] = ",".join(word for word in said["workloads"] if own_networks.is_path(word))
-    unsaid = {option: value for option, value in code.items() if said[option] != value}
+    said = _code_from_elsewhere(given)
+    unsaid = {option: value for option, value in code.items() if said.get(option) != value}
     with contextlib.suppress(OSError):
         if unsaid and _mark(run_id).read_text() == _marked(run_id, code):
             return
@@ -391,8 +411,9 @@ def _code_from_elsewhere(options: Options) -> dict[str, str]:
         *(["nodes"] if (options.nodes or "").startswith("ssh:") else []),
     ]
     found = {name: str(values[name]) for name in names if values[name]}
+    images = ",".join(options.images) if any(map(is_address, options.images)) else ""
     own = ",".join(word for word in values["workloads"] if own_networks.is_path(word))
-    return found | ({"workloads": own} if own else {})
+    return found | ({"images": images} if images else {}) | ({"workloads": own} if own else {})
 
 
 def _mark(run_id: str) -> Path:

@@ -307,13 +307,14 @@ def reasons(skips: Iterable[Skip]) -> list[str]:
     alike: dict[str, list[Skip]] = {}
     for skip in skips:
         reason, twin, _ = skip.reason.partition(_TWIN)
-        kind = reason.replace(skip.workload, "{workload}").replace(skip.image, "{image}") + twin
+        # An image that nobody could look into is skipped without a workload.
+        kind = reason.replace(skip.workload or "\0", "{workload}").replace(skip.image, "{image}") + twin
         alike.setdefault(_SIZE.sub("{size}", kind), []).append(skip)
     lines = []
     for same in sorted(alike.values(), key=len, reverse=True):
         words, twin, _ = same[0].reason.partition(_TWIN)
         others = dict.fromkeys(skip.workload for skip in same if skip.workload != same[0].workload)
-        if others and same[0].workload in words:
+        if others and same[0].workload and same[0].workload in words:
             words += f" (the same for {_listed(list(others))})"
         else:
             images = dict.fromkeys(skip.image for skip in same)

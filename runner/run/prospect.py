@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench import rules
+from runner.catalog.addresses import ForeignImage
 from runner.catalog.images import Image
 from runner.engines.base import Engine
 from runner.machine import lease
@@ -123,6 +124,15 @@ class Prospect:
     def facts(self) -> dict[str, Any]:
         """Facts for run.json beside those of every run."""
         return {}
+
+    @property
+    def foreign(self) -> dict[str, str]:
+        """Of each foreign image its digest, by its address. One that nobody could look into is not among them."""
+        return {
+            name: image.pinned
+            for name, image in self.images.items()
+            if isinstance(image, ForeignImage) and image.pinned
+        }
 
     def fetch_bytes(self) -> int:
         """Bytes to fetch or build before the first cell."""

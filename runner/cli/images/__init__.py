@@ -20,7 +20,7 @@ class ImageCommands(LazyGroup):
     modules: ClassVar[Mapping[str, str]] = {"update": "lock", "export": "push", "libraries": "check"}
     names: ClassVar[Mapping[str, str]] = {
         "list": "Show every image of the catalog.",
-        "show": "Show all facts of images, and what their locks install.",
+        "show": "Show all facts of images and what their locks install, or look into docker:REPOSITORY:TAG.",
         "check": "Prove from the locks, without a network, that images hold what image.toml says.",
         "build": "Build images with the Docker Engine.",
         "reproduce": "Build images again from nothing, and prove that they are the same bit for bit.",

@@ -94,7 +94,7 @@ def _alarm(seconds: int | None, program: str) -> tuple[str, ...]:
 
     A process keeps its alarm when it becomes another program. Python sets it, where the cell's own program is Python.
     """
-    if seconds is None or program != "python":
+    if seconds is None or not Path(program).name.startswith("python"):
         return ()
     code = "import os, signal, sys; signal.alarm(int(sys.argv[1])); os.execvp(sys.argv[2], sys.argv[2:])"
     return (program, "-S", "-c", code, str(seconds))

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from runner.catalog import architectures, guarantees
+from runner.catalog.addresses import ForeignImage
 from runner.engines.base import LOG_TAIL_BYTES, Engine, EngineError, Exit, ReadyImage, Settings, Slot
 from runner.engines.docker import cdi, read_back, same_files
 from runner.engines.docker.container import container_options, device_groups, maps_users, prepare_cache
+from runner.engines.docker.foreign_image import with_bench
 from runner.engines.docker.stream import STDERR, STDOUT, read_frames
 from runner.engines.ownership import is_dead, owner_of
 from runner.errors import UserError, system_fault
@@ -94,6 +96,12 @@ class DockerEngine(Engine):
     @functools.cached_property
     def _info(self) -> dict[str, Any]:
         return dict(self._client.info())
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """The engine's answer about its machine. Raises EngineError."""
+        with asking():
+            return self._info
 
     @functools.cached_property
     def version(self) -> dict[str, Any]:
@@ -277,7 +285,8 @@ class DockerEngine(Engine):
         """The container's limits, as arguments of docker-py's create()."""
         user = prepare_cache(cache, shared=maps_users(self._info))
         names, groups = cdi.devices(self._info), device_groups(self._info)
-        return container_options(prepared, arguments, slot, data, cache, user, names, groups, hook)
+        options = container_options(prepared, arguments, slot, data, cache, user, names, groups, hook)
+        return with_bench(options, prepared.source) if isinstance(prepared.source, ForeignImage) else options
 
     def _started(self, prepared: ReadyImage, options: dict[str, Any], label: str) -> DockerRunning:
         labels = {OWNER_LABEL: self._owner, RUN_LABEL: label}

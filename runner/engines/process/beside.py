@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
@@ -20,6 +20,7 @@ from runner.engines.base import Engine, EngineError, ReadyImage, Running, Slot
 from runner.engines.process.host import HostEngine, HostImage
 from runner.engines.process.installed import KEPT
 from runner.engines.process.process import start_process
+from runner.engines.several import SeveralEngines, with_threads
 from runner.errors import UserError
 
 # In place of an image's name: the nearest release, and no image at all.
@@ -46,13 +47,7 @@ def nearest(installed: HostImage, catalog: Iterable[Image]) -> Image | None:
     return min(offered, key=lambda one: distance(one.framework_version, installed.framework_version), default=None)
 
 
-def _threads(variables: Mapping[str, str]) -> int | None:
-    """The number of threads that a user's programs compute with, where a variable says it: an adapter sets its own by --threads."""
-    said = [rules.whole(variables.get(name, "")) for name in rules.THREAD_VARIABLES]
-    return min(filter(None, said), default=None)
-
-
-class BesideEngine(Engine):
+class BesideEngine(SeveralEngines):
     """The engine `host` with further images, each in the first engine that can run it."""
 
     name = HostEngine.name
@@ -62,23 +57,6 @@ class BesideEngine(Engine):
         self._host, self._against = host, against
         self._makers = others
         self._engines: dict[str, Engine] = {}
-
-    def name_of(self, image: str) -> str:
-        """The engine of one image."""
-        return self._engine(image).name
-
-    def answer(self) -> None:
-        for engine in self._used():
-            engine.answer()
-
-    def lost_files(self, prepared: ReadyImage) -> str | None:
-        return self._engine(prepared.image.name).lost_files(prepared)
-
-    def unavailable(self) -> str | None:
-        return self._host.unavailable()
-
-    def why_no_gpu(self) -> str | None:
-        return self._host.why_no_gpu()
 
     def images(self, gpus: bool) -> dict[str, Image]:
         """The interpreter's own, and the pinned ones, which serve here only the frameworks that the interpreter has."""
@@ -109,44 +87,18 @@ class BesideEngine(Engine):
             self._engines[name] = self._first_fit(image)
         return images | pinned
 
-    def notes(self, gpus: bool) -> tuple[str, ...]:
-        return self._host.notes(gpus)
-
     def images_folder(self) -> Path | None:
         return next((engine.images_folder() for engine in self._used()[1:]), None)
-
-    def unfit(self, image: Image) -> str | None:
-        return self._engine(image.name).unfit(image)
-
-    def unobtainable(self, image: Image) -> str | None:
-        return self._engine(image.name).unobtainable(image)
-
-    def parts(self, image: Image) -> Mapping[str, int]:
-        return self._engine(image.name).parts(image)
-
-    def cost(self, image: Image) -> int:
-        return self._engine(image.name).cost(image)
-
-    def disk_parts(self, image: Image) -> Mapping[str, int]:
-        return self._engine(image.name).disk_parts(image)
-
-    def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
-        return self._engine(image.name).prepare(image, say)
 
     def start(
         self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
     ) -> Running:
-        engine = self._engine(prepared.image.name)
-        if engine is not self._host:
-            return engine.start(prepared, arguments, slot, label, data, cache)
+        if self._engine(prepared.image.name) is not self._host:
+            return super().start(prepared, arguments, slot, label, data, cache)
         # The variables of the shell steer the user's own programs, so what is measured has them, too.
         variables = rules.steering(os.environ)
-        if "--threads" not in arguments and (threads := _threads(variables)) and threads < slot.threads:
-            arguments = [*arguments, "--threads", str(threads)]
+        arguments = with_threads(arguments, variables, slot)
         return start_process(prepared, arguments, slot, label, data, cache, keep=KEPT, extra=variables)
-
-    def sweep(self) -> int:
-        return sum(engine.sweep() for engine in self._used())
 
     def _engine(self, image: str) -> Engine:
         return self._engines.get(image, self._host)

@@ -27,6 +27,7 @@ from runner.paths import data_folder
 from runner.plan.combination import Cell
 from runner.results import store
 from runner.results.on_disk import derived
+from runner.results.on_disk.image_names import is_address
 from runner.results.parcel import MOST_BYTES, Parcel, decode, encode
 from runner.text import plural
 
@@ -72,7 +73,8 @@ def bundle_of(folder: Path, salt: bytes) -> Bundle:
             number for (cell, number), status in statuses.items() if cell == entry["id"] and status == "ok"
         )
         parcels = [_parcel(run, entry["id"], repeat) for repeat in repeats]
-        if not parcels:
+        # Nobody else has a foreign image, and its address may say whose it is.
+        if not parcels or is_address(entry["image"]):
             continue
         old = Cell(**{field.name: entry[field.name] for field in fields(Cell) if field.name in entry})
         cell = anonymous_cell(old, names)
@@ -81,7 +83,9 @@ def bundle_of(folder: Path, salt: bytes) -> Bundle:
             name = pack.path_of(Path(), SharedStep("cell", cell, parcel.repeat)).as_posix()
             files[name] = encode(anonymous_parcel(parcel, cell, names))
     if not cells:
-        raise ShareError(f"{folder}: no repeat of it ended well, so there is nothing to share")
+        raise ShareError(
+            f"{folder}: no repeat ended well in an image of the catalog or in an interpreter, so there is nothing to share"
+        )
     if (size := sum(map(len, files.values()))) > pack.MOST_BYTES:
         raise ShareError(
             f"{folder}: its parcels have {size} bytes, and a bundle has at most {pack.MOST_BYTES}; share runs of fewer cells"

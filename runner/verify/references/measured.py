@@ -13,6 +13,7 @@ import numpy as np
 from runner.results import cells, parity, store
 from runner.results.cells import StoredCell
 from runner.results.datasheets import bare_model
+from runner.results.on_disk.image_names import as_file_name
 from runner.results.on_disk.observed import observed
 from runner.results.rank.ranking import levelled_run
 from runner.results.rows import Place, by_repeat, parts, rows_of
@@ -61,7 +62,7 @@ class Measured:
 
 def ceilings_path(folder: Path, image: str, framework: str, device_kind: str) -> Path:
     """The path of the ceilings of one environment in a run."""
-    return folder / "ceilings" / f"{image}.{framework}.{device_kind}.json"
+    return folder / "ceilings" / f"{as_file_name(image)}.{framework}.{device_kind}.json"
 
 
 def read_runs(folders: Sequence[Path]) -> list[Measured]:
