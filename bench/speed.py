@@ -69,10 +69,26 @@ def installed_by(module):
     return "conda" if os.path.isdir(os.path.join(sys.prefix, "conda-meta")) else None
 
 
+def started_with(environ="/proc/self/environ"):
+    """The names of the variables that this process was started with, before a program set its own."""
+    try:
+        with open(environ, "rb") as file:
+            return {entry.partition(b"=")[0].decode("utf-8", "replace") for entry in file.read().split(b"\0")}
+    except OSError:
+        return set()
+
+
 def variables(threads):
-    """The variables that steer this process, but for the number of threads that each cell is given."""
+    """The variables that steer this process, but for the number of threads that each cell is given.
+
+    The runner gives it in all of its variables, and an adapter sets some of them later. A person or an image sets one before the start: it
+    is named, though the cell has the same number for it.
+    """
     found = rules.steering(os.environ)
     given = [name for name in rules.THREAD_VARIABLES if found.get(name) == str(threads)]
+    if len(given) < len(rules.THREAD_VARIABLES):
+        before = started_with()
+        given = [name for name in given if name not in before]
     return {"variable " + name: found[name][:_LONGEST] for name in found if name not in given}
 
 

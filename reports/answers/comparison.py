@@ -14,7 +14,7 @@ from reports.answers import export
 from reports.answers import left as of_runs
 from reports.answers.compact import Compact, in_few_columns
 from reports.answers.conditions import drifts
-from reports.answers.contrast import ALPHA, METHOD, Contrast, Side, as_ranked, shown
+from reports.answers.contrast import ALPHA, METHOD, OF_EVERY_IMAGE, Contrast, Side, as_ranked, shown
 from reports.answers.left import Left
 from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, matched, measured, unpaired
 from reports.answers.sessions import SHARED, CommonShift, between_runs, two_runs
@@ -229,7 +229,7 @@ def _implied(kind: str, row: Contrast) -> tuple[str, ...]:
     """The facts that always differ between what the sides are."""
     if row.before.cells[0].framework != row.after.cells[0].framework:
         return ("framework", "lock", "code", "image")
-    return ("lock", "image") if kind == "image" else ()
+    return OF_EVERY_IMAGE if kind == "image" else ()
 
 
 def _differences(kind: str, row: Contrast) -> str:

@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from reports.answers import likely
 from reports.data.groups import left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
 from reports.wording import between, bound, number, percent, plural
@@ -215,13 +216,31 @@ class Contrast:
 
 
 def differences(before: Side, after: Side) -> tuple[ChangedFact, ...]:
-    """The recorded facts that differ between the sides, in a fixed order. A fact that one side did not record does not count."""
+    """The recorded facts that differ between the sides, the likely causes first. A fact that one side did not record does not count, but
+    for a variable that it does not have.
+    """
     old, new = before.recorded, after.recorded
-    return tuple(
+    if likely.has_installation(old) and likely.has_installation(new):
+        absent = dict.fromkeys(filter(likely.MAY_BE_ABSENT.fullmatch, (*old, *new)), ("none",))
+        old, new = absent | old, absent | new
+    changed = [
         ChangedFact(name, ", ".join(map(str, old[name])), ", ".join(map(str, new[name])))
         for name in old
         if name in new and old[name] != new[name]
-    )
+    ]
+    return tuple(sorted(changed, key=lambda fact: likely.place(fact.name, fact.before, fact.after)))
+
+
+# These always differ between two images.
+OF_EVERY_IMAGE = ("lock", "image")
+
+
+def between_images(first: MeasuredCell, cell: MeasuredCell) -> str:
+    """The facts in which two images of one framework differ, the likely causes of a ratio first; empty of another framework."""
+    if first.framework != cell.framework or first.image == cell.image:
+        return ""
+    facts = differences(Side((first,)), Side((cell,)))
+    return "; ".join(str(fact) for fact in facts if fact.name not in OF_EVERY_IMAGE)
 
 
 def observed_changes(before: Side, after: Side) -> tuple[ChangedFact, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from reports import wording
 from reports.answers import scaling, short
+from reports.answers.contrast import between_images
 from reports.answers.findings import Finding
 from reports.answers.health import NOT_JUDGED, NOTHING_BEGUN, NOTHING_MEASURED, Health
 from reports.answers.left import Left, lacks
@@ -227,6 +228,7 @@ def _cells(
             workload.anchor,
             workload.items,
             *_rank(cell, group),
+            between_images(group.ranked[0].cell, cell) if group.ranked else "",
             tuple((cost, cost.written(cell.costs[cost.name])) for cost in COSTS if cost.name in cell.costs),
             tuple(_repeat(cell, repeat, neighbours, most, listed) for repeat in cell.repeats),
         )

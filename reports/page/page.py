@@ -172,6 +172,7 @@ class CellSection:
     items: str  # what the workload counts
     rank: str  # in its group, or why it has none
     ratio: Estimate | None  # to the fastest of its group; None of the fastest itself
+    differs: str  # from the fastest in what, where that is of the same framework in another image
     costs: tuple[tuple[Cost, str], ...]
     repeats: tuple[RepeatSection, ...]
 

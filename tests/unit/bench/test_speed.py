@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,6 +78,25 @@ def test_variables_that_steer_are_facts_but_for_what_every_cell_is_given(monkeyp
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert speed.variables(2) == {"variable ATEN_CPU_CAPABILITY": "default", "variable OMP_NUM_THREADS": "1"}
+
+
+def test_a_number_of_threads_that_a_person_or_an_image_set_is_named_and_one_that_an_adapter_set_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in rules.steering(os.environ):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(speed, "started_with", lambda: {"OMP_NUM_THREADS"})
+    assert speed.variables(1) == {"variable OMP_NUM_THREADS": "1"}
+    monkeypatch.setattr(speed, "started_with", set)
+    assert speed.variables(1) == {}
+
+
+def test_the_variables_of_the_start_are_those_that_the_process_was_given() -> None:
+    code = "import os; os.environ['LATER'] = '1'; from bench import speed; print(sorted({'FIRST', 'LATER'} & speed.started_with()))"
+    ended = subprocess.run([sys.executable, "-c", code], env={"FIRST": "1"}, capture_output=True, text=True, check=True)
+    assert ended.stdout == "['FIRST']\n"
+    assert speed.started_with("/no/such/file") == set()
 
 
 def test_the_facts_of_a_cell_have_no_empty_ones() -> None:
