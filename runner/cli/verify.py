@@ -13,12 +13,14 @@ from typing import Annotated
 
 import typer
 
+from runner.catalog.addresses import addresses
 from runner.catalog.names import ROSETTA, full_name
 from runner.cli.reference import shelf
 from runner.cli.report import write_report
 from runner.cli.shared import TextOrJson, chosen_runs, note, split_words, takes_options
 from runner.errors import CannotBeginError, NothingBegunError, UserError
 from runner.json_document import print_document
+from runner.results.on_disk.image_names import is_address
 from runner.results.store import write_bytes
 from runner.run.options import Options
 from runner.run.prospect import Prospect
@@ -49,6 +51,12 @@ References = Annotated[
         envvar="DLBENCH_REFERENCES",
         help="Folder of your references; or the folder or the address of an index of them (runner reference index). Default: "
         "dlbench/references in your data folder.",
+    ),
+]
+MeasuredImage = Annotated[
+    str | None,
+    typer.Option(
+        "--image", help="Measure this image instead: one of the catalog, or docker:REPOSITORY:TAG beside a pinned one."
     ),
 ]
 Levels = Annotated[
@@ -107,9 +115,7 @@ def verify(
     options: Options,
     more: More = None,
     run: Runs = None,
-    image: Annotated[
-        str | None, typer.Option(help="Measure an image of the catalog instead of this environment.")
-    ] = None,
+    image: MeasuredImage = None,
     engine: Annotated[
         str | None,
         typer.Option(help="host, docker, podman, apptainer, venv or auto; default: host, and auto with --image."),
@@ -300,10 +306,17 @@ def _measured(
         "workloads": () if workloads == ("all",) else workloads,
         "engine": engine or ("auto" if image else "host"),
         "modes": ("default",),
-        # GPUs that are compared have one another.
-        "against": options.against if beside else "none",
+        # GPUs that are compared have one another, and an image of the catalog is pinned itself.
+        "against": options.against if beside and (not image or is_address(image)) else "none",
     }
-    return options.model_copy(update=chosen)
+    options = options.model_copy(update=chosen)
+    if not image or not is_address(image):
+        return options
+    # Only this needs it.
+    from runner.verify.pinned.foreign_beside import beside as beside_pinned
+
+    addresses([image])
+    return beside_pinned(options, image)
 
 
 def _print(

@@ -13,6 +13,7 @@ from typing import Protocol
 from runner.errors import CannotBeginError, EngineError, UndecidedError
 from runner.machine import lease
 from runner.machine.detect import detect
+from runner.results.on_disk.image_names import is_of_no_catalog
 from runner.results.store import RunStore, write_bytes
 from runner.run.begin import look_ahead, refuse_fewer, start
 from runner.run.dispatch import places
@@ -121,7 +122,7 @@ def _measure(
     more = f", and at most {length(at_most * seconds)} with further repeats of what is not yet sure"
     say(f"level 3: about {length(seconds)} with all that comes before the cells{more if at_most < math.inf else ''}")
     if options.against != "none":
-        images = [name for name in prospect.images if prospect.engine.name_of(name) != prospect.engine.name]
+        images = [name for name in prospect.images if not is_of_no_catalog(name)]
         beside = ", ".join(images) or "no image of the catalog fits"
         say(f"measured beside it: {beside}; {prospect.fetches()} to fetch; --against none leaves it out")
     with interruptible(), lease.hold(prospect.leased(prospect.jobs), run.run_id, say, options.wait):
@@ -190,7 +191,7 @@ def _measure_ceilings(prospect: Prospect, run: RunStore) -> None:
             )
         except EngineError as error:
             # Without the pinned image the installation is measured all the same.
-            if prospect.engine.name_of(image) == prospect.engine.name:
+            if prospect.options.against == "none" or is_of_no_catalog(image):
                 raise
             print(
                 f"     {image}: {str(error).splitlines()[0]}: nothing is measured beside the installation",

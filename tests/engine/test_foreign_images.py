@@ -122,6 +122,19 @@ def test_it_is_measured_beside_others_and_an_interrupted_run_goes_on_only_with_t
     assert again.returncode == 0, again.stderr
 
 
+def test_it_is_verified_beside_the_pinned_image_in_one_run(engine: DockerEngine, plain: str, tmp_path: Path) -> None:
+    words = ["--engine", "venv", "--workloads", "mlp-mnist", "--gpus", "none", "--repeats", "2", "--most-repeats", "2"]
+    ended = run(
+        tmp_path, "verify", "--image", plain, *words, "--format", "json", "--references", str(tmp_path / "none")
+    )
+    assert ended.stdout, ended.stderr
+    assert "measured beside it: chainer-7.8.1-cpu;" in ended.stderr
+    (finding,) = json.loads(ended.stdout)["findings"]
+    assert (finding["facts"]["image"], finding["facts"]["engine"]) == (plain, "docker")
+    assert finding["pinned"]["image"] == "chainer-7.8.1-cpu"
+    assert finding["pinned"]["ratio"] > 0
+
+
 def test_an_image_of_a_registry_is_pulled_once_and_pinned_by_the_registrys_digest(
     engine: DockerEngine, client: Any, plain: str, tmp_path: Path
 ) -> None:

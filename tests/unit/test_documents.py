@@ -117,6 +117,7 @@ ELSEWHERE = {
     "images export": "tests/engine/test_registry.py",
     "matrix --images 'torch-2.13.0-cpu,docker:REPOSITORY:TAG'": "tests/engine/test_foreign_images.py",
     "matrix --images 'torch-2.13.0-cpu,docker:my-image:1'": "tests/engine/test_foreign_images.py",
+    "verify --image docker:my-image:1": "tests/engine/test_foreign_images.py",
     "images show docker:my-image:1": "tests/engine/test_foreign_images.py",
     "images files": "tests/unit/runner/images/test_compose.py",
     "images libraries": "tests/unit/runner/images/test_libraries.py",

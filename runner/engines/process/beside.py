@@ -17,7 +17,7 @@ from bench import rules
 from runner.catalog.images import Image, load_catalog
 from runner.catalog.names import suggest
 from runner.engines.base import Engine, EngineError, ReadyImage, Running, Slot
-from runner.engines.process.host import HostEngine, HostImage
+from runner.engines.process.host import HostEngine
 from runner.engines.process.installed import KEPT
 from runner.engines.process.process import start_process
 from runner.engines.several import SeveralEngines, with_threads
@@ -38,7 +38,7 @@ def distance(release: str, other: str) -> tuple[int, ...]:
     return tuple(abs(a - b) for a, b in zip(*padded, strict=True))
 
 
-def nearest(installed: HostImage, catalog: Iterable[Image]) -> Image | None:
+def nearest(installed: Image, catalog: Iterable[Image]) -> Image | None:
     """The image with the same framework and kind of device whose release is nearest; of two as near the newer one."""
     (framework,) = installed.frameworks
     offered = [one for one in catalog if framework in one.frameworks and one.accelerator == installed.accelerator]
@@ -71,7 +71,6 @@ class BesideEngine(SeveralEngines):
         for installed in list(images.values()):
             (framework,) = installed.frameworks
             if self._against == NEAREST:
-                assert isinstance(installed, HostImage)
                 chosen = nearest(installed, catalog.values())
             else:
                 named = catalog[self._against]

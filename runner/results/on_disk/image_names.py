@@ -19,6 +19,11 @@ def is_address(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
+def is_of_no_catalog(name: str) -> bool:
+    """True if the image is an installation: a user's own interpreter, or a foreign image."""
+    return name.startswith("host-") or is_address(name)
+
+
 def as_file_name(name: str) -> str:
     """An image's name as a part of a file's name. An address has slashes, and may be long: it becomes a digest with its readable end."""
     if not is_address(name):

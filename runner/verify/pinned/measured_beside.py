@@ -19,6 +19,7 @@ from reports.wording import framework_name
 from runner.catalog.images import load_catalog
 from runner.engines.base import DISK_BYTES_A_BYTE, DISK_BYTES_A_BYTE_FOR_GPUS
 from runner.engines.process.installed import ENGINE
+from runner.results.on_disk.image_names import is_address, is_of_no_catalog
 from runner.results.rank.ranking import Pair
 from runner.results.statistics import of_kind
 from runner.text import number
@@ -47,8 +48,8 @@ class PinnedBeside:
 
 
 def is_installation(measured: Measured) -> bool:
-    """True if the cell ran in an interpreter that was there."""
-    return measured.facts.engine == ENGINE
+    """True if the cell ran in an interpreter that was there, or in an image of no catalog."""
+    return measured.facts.engine == ENGINE or is_address(measured.facts.image)
 
 
 def pinned_beside(cells: Sequence[Measured]) -> dict[str, Measured]:
@@ -159,9 +160,7 @@ def without_pinned(manifest: Mapping[str, Any]) -> str:
     if (manifest.get("options") or {}).get("against", "none") == "none":
         return ""
     skips = manifest.get("skips") or ()
-    why = next(
-        (f"{skip['image']}: {skip['reason']}" for skip in skips if not str(skip["image"]).startswith("host-")), ""
-    )
+    why = next((f"{skip['image']}: {skip['reason']}" for skip in skips if not is_of_no_catalog(str(skip["image"]))), "")
     return (
         f"nothing was measured beside it: {why or 'the catalog has no image of its framework for this kind of device'}"
     )
