@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -55,20 +56,29 @@ def test_the_probe_gets_the_part_of_the_machine_that_a_cell_gets(
     assert slot.memory_bytes is not None
 
 
-@pytest.mark.parametrize("engine_of_image", ["venv", "host"])
+@pytest.mark.parametrize(
+    ("image", "against", "is_beside"),
+    [
+        ("torch-2.13.0-cpu", "nearest", True),
+        ("host-torch-2.12.0", "nearest", False),
+        ("docker:mine:1", "nearest", False),
+        ("torch-2.13.0-cpu", "none", False),
+    ],
+)
 def test_a_pinned_image_that_cannot_be_made_ends_nothing_and_an_installation_that_cannot_run_does(
-    tmp_path: Path, engine_of_image: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, image: str, against: str, is_beside: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(image: object, say: object) -> None:
         raise EngineError("no network\nand a log")
 
-    cell = make_cell()
-    engine = SimpleNamespace(prepare=refuse, name="host", name_of=lambda image: engine_of_image)
+    cell = replace(make_cell(), image=image)
+    engine = SimpleNamespace(prepare=refuse)
+    options = SimpleNamespace(against=against)
     machine = Machine(Cpu("a CPU", (0, 1), 8 << 30), (), "none")
     prospect: Any = SimpleNamespace(
-        plan=SimpleNamespace(cells=[cell]), machine=machine, engine=engine, images={cell.image: None}
+        plan=SimpleNamespace(cells=[cell]), machine=machine, engine=engine, images={cell.image: None}, options=options
     )
-    if engine_of_image == "host":
+    if not is_beside:
         with pytest.raises(EngineError, match="no network"):
             verification_run._measure_ceilings(prospect, RunStore(tmp_path / "run"))
         return
