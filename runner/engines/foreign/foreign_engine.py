@@ -80,6 +80,15 @@ class ForeignImages:
         """The images by name. One that cannot be used has no framework, and says why."""
         return {address: self._image(address, gpus) for address in self._addresses}
 
+    def notes(self, gpus: bool) -> tuple[str, ...]:
+        """A sentence for each image some of whose frameworks are skipped: it is for GPUs, and their build there is not."""
+        notes = []
+        for image in self.images(gpus).values():
+            found = self.looked(image.name).interior.frameworks if image.accelerator == "cuda" else ()
+            if without := [one.framework for one in found if one.framework not in image.frameworks]:
+                notes.append(f"{image.name}: {', '.join(without)} skipped, since its build there has no CUDA")
+        return tuple(notes)
+
     def prepare(self, image: ForeignImage) -> ReadyImage:
         """Nothing is made. Raises EngineError where the image was removed meanwhile, and cannot be had again."""
         found = foreign_image.obtain(self.engine.client, image.name, _say)
@@ -169,6 +178,9 @@ class ForeignEngine(SeveralEngines):
 
     def images(self, gpus: bool) -> Mapping[str, Image]:
         return {**self._own.images(gpus), **self._foreign.images(gpus)}
+
+    def notes(self, gpus: bool) -> tuple[str, ...]:
+        return (*self._own.notes(gpus), *self._foreign.notes(gpus))
 
     def images_folder(self) -> Path | None:
         return self._own.images_folder()

@@ -139,6 +139,20 @@ def test_the_digest_stands_in_for_the_lock() -> None:
     )
 
 
+def test_on_a_machine_with_gpus_the_frameworks_without_cuda_are_skipped_with_a_note() -> None:
+    both = [TORCH | {"device_kinds": ["cpu", "cuda"], "versions": {"cuda": "12.8"}}, TORCH | {"framework": "jax"}]
+    frameworks = tuple(map(look.FoundFramework.model_validate, both))
+    images = foreign_engine.ForeignImages(["docker:mine:1"], [])
+    inside = look.Interior("python", "3.11.2", "1.24.2", frameworks)
+    images._looked["docker:mine:1"] = foreign_engine.Looked("docker:mine:1", "sha256:1", 1, {}, inside)
+    (on_gpu,) = images.images(gpus=True).values()
+    assert (on_gpu.accelerator, on_gpu.frameworks, on_gpu.cuda) == ("cuda", ("torch",), "12.8")
+    assert images.notes(gpus=True) == ("docker:mine:1: jax skipped, since its build there has no CUDA",)
+    (on_cpu,) = images.images(gpus=False).values()
+    assert (on_cpu.accelerator, on_cpu.frameworks, on_cpu.cuda) == ("cpu", ("torch", "jax"), None)
+    assert images.notes(gpus=False) == ()
+
+
 def plan_of(*images: ForeignImage) -> Plan:
     return plan(Request(), images, WORKLOADS, FRAMEWORKS, NO_GPU, lambda image: getattr(image, "refusal", None))
 
