@@ -48,7 +48,7 @@ def is_within(version: str, declared: str, parts: int) -> bool:
     return said == declared.split(".")[: len(said)]
 
 
-def proof(name: str, image: Image | None, said: Mapping[str, Any] | None) -> str:
+def proof(image: Image | None, said: Mapping[str, Any] | None, name: str = "") -> str:
     """The proof that a cell's version is one that the lock of its image, of this name, pins: PROVED, or "not proved" and why."""
     if is_address(name):
         return f"not proved: {NO_LOCK}"

@@ -131,7 +131,7 @@ def test_the_digest_stands_in_for_the_lock() -> None:
     assert made("docker:name:2").lock_sha256 == own.lock_sha256
     assert len(own.lock_sha256) == 64
     said = {"framework": "torch", "framework_version": "1.13.0a0", "versions": {"python": "3.11.2"}}
-    assert proof(own.name, own, said) == proof(own.name, None, said) == f"not proved: {NO_LOCK}"
+    assert proof(own, said, own.name) == proof(None, said, own.name) == f"not proved: {NO_LOCK}"
     assert contradiction(own, said) is None
     assert (
         contradiction(own, said | {"framework_version": "2.0"})
