@@ -180,10 +180,12 @@ def _write_manifest(archive: Archive, origin: Origin, done: list[KitStep], run: 
     plan = Plan(origin.cells, origin.skips)
     manifest: dict[str, Any] = manifest_of(run, facts.created, plan, origin.machine, ran | dict(origin.code))
     manifest["host"]["kernel"] = facts.kernel
+    # A fact that the archive does not tell is not known.
+    manifest["host"] = {name: value for name, value in manifest["host"].items() if value is not None}
     if isinstance(facts, RunFacts):
         manifest["host"] |= {"name": facts.machine, "machine_cpus": facts.machine_cpus}
-    # A fact that the archive does not tell is not known, and this machine's own CPUs are not those that measured.
-    del manifest["host"]["cpu_quota" if isinstance(facts, RunFacts) else "machine_cpus"]
+    elif facts.cpu.quota is None:
+        manifest["host"]["cpu_quota"] = None
     measured = Counter(step.cell for step in done if step.kind == "cell")
     counts = Counter(step.cell for step in facts.steps())
     for cell, entry in zip(plan.cells, manifest["plan"], strict=True):

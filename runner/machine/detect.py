@@ -7,6 +7,7 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench import rules
@@ -96,7 +97,8 @@ def detect_cpu() -> Cpu:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     memory = min(memory, limits.memory_bytes or memory)
     quota = limits.cpus if limits.cpus is not None and limits.cpus < len(allowed) else None
-    return Cpu(_cpu_model(), tuple(allowed), memory, _memory_nodes(), cores_of(allowed), quota)
+    cpu = Cpu(_cpu_model(), tuple(allowed), memory, _memory_nodes(), cores_of(allowed), quota, os.cpu_count())
+    return with_power(cpu)
 
 
 def cores_of(cpus: Sequence[int], folder: Path = Path("/sys/devices/system/cpu")) -> tuple[tuple[int, ...], ...]:
@@ -113,14 +115,15 @@ def cores_of(cpus: Sequence[int], folder: Path = Path("/sys/devices/system/cpu")
     return tuple(cores)
 
 
-def cpu_power(cpus: Iterable[int], folder: Path = _POWER) -> dict[str, str | None]:
-    """The governor, turbo and the energy preference of these CPUs; None where the machine does not say. Several values are all named."""
-    own = [folder / f"cpu{cpu}" / "cpufreq" for cpu in cpus]
-    return {
-        "cpu_governor": _all(each / "scaling_governor" for each in own),
-        "cpu_energy_preference": _all(each / "energy_performance_preference" for each in own),
-        "cpu_turbo": _turbo(folder),
-    }
+def with_power(cpu: Cpu, folder: Path = _POWER) -> Cpu:
+    """A processor with the governor, the energy preference and the turbo of its CPUs. Several values are all named."""
+    own = [folder / f"cpu{number}" / "cpufreq" for number in cpu.cpus]
+    return replace(
+        cpu,
+        governor=_all(each / "scaling_governor" for each in own),
+        energy_preference=_all(each / "energy_performance_preference" for each in own),
+        turbo=_turbo(folder),
+    )
 
 
 def _all(files: Iterable[Path]) -> str | None:

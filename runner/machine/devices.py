@@ -19,11 +19,30 @@ class Cpu:
         tuple[int, ...], ...
     ] = ()  # those of `cpus` that are one physical core; a CPU that is in none is a core
     quota: float | None = None  # seconds of CPU time for each second, on whichever of `cpus`; None: all of them
+    machine_cpus: int | None = None  # those of the whole machine; None: not known
+    # How `cpus` are set to save power; None: the machine does not say.
+    governor: str | None = None
+    energy_preference: str | None = None
+    turbo: str | None = None
 
     @property
     def count(self) -> int:
         """How many threads can run at a time."""
         return len(self.cpus) if self.quota is None else max(1, min(len(self.cpus), int(self.quota)))
+
+    @property
+    def facts(self) -> dict[str, str | float | None]:
+        """The part of run.json about the processors of a machine, or of a node."""
+        return {
+            "cpu_model": self.model,
+            "cpu_count": self.count,
+            "cpu_quota": self.quota,
+            "machine_cpus": self.machine_cpus,
+            "memory_bytes": self.memory_bytes,
+            "cpu_governor": self.governor,
+            "cpu_energy_preference": self.energy_preference,
+            "cpu_turbo": self.turbo,
+        }
 
 
 @dataclass(frozen=True)

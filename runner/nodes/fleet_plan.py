@@ -93,9 +93,7 @@ def _facts(member: Member) -> dict[str, Any]:
             "boot_id": hello.boot_id,
             "kernel": hello.kernel,
             "architecture": hello.architecture,
-            "cpu_model": hello.cpu.model,
-            "cpu_count": hello.cpu.count,
-            "memory_bytes": hello.cpu.memory_bytes,
+            **hello.cpu.facts,
             "gpus": [gpu.uuid for gpu in hello.gpus],
         }
     return fields

@@ -58,6 +58,9 @@ OF_HOST: dict[str, Callable[[Entry], str]] = {
     "architecture": _text("architecture"),
     "CPU": _text("cpu_model"),
     "CPUs": _text("cpu_count"),
+    "CPU governor": _text("cpu_governor"),
+    "CPU energy preference": _text("cpu_energy_preference"),
+    "CPU turbo": _text("cpu_turbo"),
 }
 
 

@@ -233,21 +233,13 @@ def manifest_of(
     run: store.RunStore, created: str, plan: Plan, machine: Machine, code: Mapping[tuple[str, str], str]
 ) -> dict[str, Any]:
     """The part of run.json that follows from a plan and its machine. `code`: (framework, workload) -> the digest of its code."""
-    cpu = machine.cpu
     return {
         "schema_version": store.SCHEMA_VERSION,
         "run_id": run.run_id,
         "created": created,
         "devices": [asdict(gpu) for gpu in machine.gpus],
         "devices_refused": [asdict(device) for device in machine.refused],
-        "host": {
-            "cpu_model": cpu.model,
-            "cpu_count": cpu.count,
-            "cpu_quota": cpu.quota,
-            "machine_cpus": os.cpu_count(),
-            "memory_bytes": cpu.memory_bytes,
-            **detect.cpu_power(cpu.cpus),
-        },
+        "host": machine.cpu.facts,
         "plan": [cell.as_dict() | {"code_sha256": code.get((cell.framework, cell.workload))} for cell in plan.cells],
         "skipped": len(plan.skips),
         "skips": [asdict(skip) for skip in plan.skips],

@@ -26,6 +26,10 @@ class CpuFacts(Cpu):
     """A processor as another machine tells it."""
 
     memory_bytes: Bytes
+    machine_cpus: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    governor: Text | None = None
+    energy_preference: Text | None = None
+    turbo: Text | None = None
 
 
 @dataclass(frozen=True)

@@ -286,6 +286,17 @@ def test_a_gpu_cell_is_proved_by_what_the_kit_saw(tmp_path: Path) -> None:
         assert (row["device_model"], row["jit_cache_grew_bytes"]) == ("NVIDIA H200", 5)
 
 
+def test_a_run_that_came_from_elsewhere_has_the_settings_of_the_cpus_that_measured_it(tmp_path: Path) -> None:
+    """Those of the machine that imports it would explain its times."""
+    own = {"governor": "performance", "energy_preference": "power", "turbo": "off", "machine_cpus": 64}
+    told = {"cpu_governor": "performance", "cpu_energy_preference": "power", "cpu_turbo": "off", "machine_cpus": 64}
+    for name, cpu, expected in (("new", own, told), ("older", {}, {})):
+        (tmp_path / name).mkdir()
+        made = imported(tmp_path / name, files(FACTS | {"cpu": FACTS["cpu"] | cpu}))
+        host = made.run.manifest()["host"]
+        assert {fact: host[fact] for fact in told if fact in host} == expected
+
+
 def two_repeats(*repeats: int) -> dict[str, bytes]:
     """An archive of a measurement that was to have two repeats, with these."""
     facts = FACTS | {"planned": [asdict(STEP), asdict(AGAIN)]}

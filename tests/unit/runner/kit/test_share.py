@@ -148,6 +148,15 @@ def test_a_parcel_of_another_gpu_than_the_facts_name_is_no_part_of_the_run(tmp_p
         import_archive(archive.read(path), tmp_path / "runs")
 
 
+def test_a_shared_run_tells_how_its_cpus_were_set(tmp_path: Path) -> None:
+    run = contribution(tmp_path / "run")
+    manifest = store.RunStore(run).manifest()
+    power = {"cpu_governor": "powersave", "cpu_energy_preference": "power", "cpu_turbo": "off"}
+    store.RunStore(run).write_manifest(manifest | {"host": manifest["host"] | power})
+    path = write(tmp_path / "bundle.tar.gz", share.bundle_of(run, SALT).content)
+    assert import_archive(archive.read(path), tmp_path / "runs").run.manifest()["host"].items() >= power.items()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

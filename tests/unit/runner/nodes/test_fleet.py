@@ -27,6 +27,7 @@ from runner.nodes.wire.frames import encode
 from runner.nodes.wire.messages import PROTOCOL, Hello
 from runner.nodes.wire.releases import difference, versions
 from runner.plan.plan import Skip
+from runner.results.on_disk import roles
 from runner.run.options import Options
 from tests.fixtures.json_documents import valid
 from tests.fixtures.plans import CPU, H200, make_cell
@@ -198,6 +199,18 @@ def test_a_node_of_another_architecture_leaves_what_has_no_wheel_there_to_the_ot
         "n2 leaves 1 cell to other nodes: torch==2.13.0+cpu has no wheel for aarch64",
     } <= set(prospect.machine.notes)
     assert [entry["architecture"] for entry in prospect.facts()["nodes"]] == ["x86_64", "aarch64"]
+
+
+def test_a_run_records_of_each_node_every_fact_that_a_run_on_one_machine_records() -> None:
+    slow = replace(CPU, machine_cpus=64, governor="powersave", energy_preference="power", turbo="off", quota=1.0)
+    fleet = a_fleet(n1=hello(cells=(CELL,)), n2=hello(cells=(CELL,), boot_id="b", cpu=slow))
+    said = prospect_of(fleet, Options())
+    for entry in said.facts()["nodes"]:
+        assert roles.HOST_ROLES.keys() - {"name"} <= entry.keys()
+    assert said.facts()["nodes"][1].items() >= {
+        "machine_cpus": 64, "cpu_quota": 1.0, "cpu_governor": "powersave", "cpu_energy_preference": "power", "cpu_turbo": "off"
+    }.items()  # fmt: skip
+    assert "CPU governor differs: not told (n1); powersave (n2)" in said.machine.notes
 
 
 def test_what_many_nodes_say_alike_is_said_once_with_the_first_of_them() -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from reports.answers import contrast
 from runner.machine import detect
 from runner.machine.devices import Gpu
 from runner.results.on_disk import roles
 from runner.results.on_disk.schema import TABLES
+from runner.run import begin
 from runner.verify.references import comparability
 from runner.verify.references.facts import Facts
 from runner.verify.references.measured import read_runs
@@ -46,11 +47,8 @@ def test_every_fact_of_a_gpu_that_a_run_records_has_a_role() -> None:
 
 
 def test_every_fact_of_the_host_that_a_run_records_has_a_role() -> None:
-    source = Path(str(contrast.__file__)).parents[2] / "runner" / "run" / "begin.py"
-    text = source.read_text()
-    parts = (text.split(begin)[1].split("}")[0] for begin in ('"host": {', 'manifest["host"] |= {'))
-    named = {name for part in parts for name in re.findall(r'"(\w+)":', part)}
-    assert named | detect.cpu_power(()).keys() == set(roles.HOST_ROLES)
+    text = inspect.getsource(begin.start).split('manifest["host"] |= {')[1].split("}")[0]
+    assert {*re.findall(r'"(\w+)":', text), *detect.detect_cpu().facts} == set(roles.HOST_ROLES)
 
 
 @pytest.mark.parametrize("name", ["data_sha256", "cpu_count", "python_version"])
