@@ -19,6 +19,7 @@ from runner.errors import EngineError, UserError
 from runner.text import in_a_line
 
 _TIMEOUT_SECONDS = 10.0
+_BASE_FIX = "a mirror in daemon.json, or --base-image with an image of your site"
 
 
 def base_image(scene: Scene) -> Iterator[Check]:
@@ -34,14 +35,15 @@ def base_image(scene: Scene) -> Iterator[Check]:
     if not missing:
         yield Check("base images", OK, f"{len(bases)} are here")
         return
-    reachable = _registry_answers(scene.client, missing[0])
+    refusal = _registry_refuses(scene.client, missing[0])
     saw = f"{len(missing)} of {len(bases)} are not here ({missing[0]}, ...)"
-    if reachable is None:
+    if refusal is None:
         yield Check("base images", OK, f"{saw}; their registry answers")
     else:
         # The engine's answer about its registry mostly names the registry itself.
-        why = reachable if reachable.startswith("the registry ") else f"their registry gives no answer: {reachable}"
-        fix = "a mirror in daemon.json, or --base-image with an image of your site"
+        words, own_fix = refusal
+        why = words if own_fix else f"their registry gives no answer: {words}"
+        fix = f"{own_fix}; or --base-image with an image of your site" if own_fix else _BASE_FIX
         yield Check(
             "base images",
             WARN,
@@ -59,15 +61,15 @@ def _is_here(client: Any, name: str) -> bool:
     return False
 
 
-def _registry_answers(client: Any, name: str) -> str | None:
-    """None if the registry answers for an image; otherwise its message."""
+def _registry_refuses(client: Any, name: str) -> tuple[str, str] | None:
+    """(its message, what to do) of a registry that does not tell of an image; None if it does."""
     from runner.images.docker_client import DockerError, registry_digest
 
     try:
         registry_digest(client, name)
     except EngineError as error:
-        said = error.said if isinstance(error, DockerError) else str(error)
-        return " ".join(said.split())[:200]
+        said, fix = (error.said, error.fix) if isinstance(error, DockerError) else (str(error), "")
+        return in_a_line(said, 400), fix
     return None
 
 

@@ -21,6 +21,7 @@ from requests.exceptions import RequestException, Timeout
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from runner.errors import EngineError, EngineGoneError
+from runner.images import registry_words
 
 # How often a push or a pull says how far it is.
 BYTES_SECONDS = 10.0
@@ -37,11 +38,11 @@ _latest_host: str | None = None
 
 
 class DockerError(EngineError):
-    """The Docker Engine answers that it cannot. `said`: its own words."""
+    """The Docker Engine answers that it cannot. `said`: its own words; `fix`: what to do, where it is known."""
 
-    def __init__(self, sentence: str, said: str) -> None:
+    def __init__(self, sentence: str, said: str, fix: str = "") -> None:
         super().__init__(sentence)
-        self.said = said
+        self.said, self.fix = said, fix
 
 
 class NotThereError(DockerError):
@@ -52,48 +53,7 @@ class DeniedError(DockerError):
     """A registry refuses this user. Some registries also say so of an image that they do not have."""
 
 
-_REFUSED, _ABSENT = "the registry refuses this user; `docker login` names another one", "the registry does not have it"
-
-# (words of an engine or a registry, what they mean and what to do). The first that fits counts: an engine speaks of what is absent and
-# what is refused in one sentence.
-_MEANINGS: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("no space left",), "the engine's disk is full; `runner images prune` frees a part of it"),
-    (
-        ("verification failed", "failed to verify", "digest mismatch", "does not match", "unexpected commit digest"),
-        "the registry gave other content than the digest says: it was damaged or tampered with, so nothing of it is kept",
-    ),
-    (
-        ("proxy authentication required", "proxyconnect", "error connecting to proxy"),
-        "the engine's proxy refuses or does not answer, and not the registry; its settings or HTTPS_PROXY name another one",
-    ),
-    (
-        ("toomanyrequests", "too many requests", "rate limit"),
-        "the registry gives this address no more images for now; `docker login` raises its limit, or wait some hours",
-    ),
-    (
-        ("x509", "certificate"),
-        "its certificate is not trusted here: a proxy shows one of its own, or the registry's authority is your site's; give the "
-        "engine that authority's certificate",
-    ),
-    (
-        ("unauthorized", "denied", "authentication required", "no basic auth", "forbidden"),
-        _REFUSED,
-    ),
-    (
-        ("manifest unknown", "name unknown", "not found", "no such image", "no such manifest"),
-        _ABSENT,
-    ),
-    (
-        (
-            "no such host",
-            "connection refused",
-            "timeout",
-            "no route to host",
-            "server gave http response",
-        ),
-        "the registry does not answer",
-    ),
-)
+_KINDS = {"refused": DeniedError, "absent": NotThereError, "other": DockerError}
 
 
 @contextlib.contextmanager
@@ -131,11 +91,11 @@ def _answers(client: DockerClient) -> bool:
 
 def _of_a_registry(attempt: str, words: str) -> DockerError:
     """The error of what an engine says of its registry in these words."""
-    lower = words.lower()
-    meaning = next((text for known, text in _MEANINGS if any(word in lower for word in known)), "")
-    kind = {_REFUSED: DeniedError, _ABSENT: NotThereError}.get(meaning, DockerError)
-    said = f"{meaning} ({words})" if meaning else words
-    return kind(f"{attempt}: {said}", said)
+    known = registry_words.meaning(words)
+    if known is None:
+        return DockerError(f"{attempt}: {words}", words)
+    said = f"{known.means} ({words})"
+    return _KINDS[known.kind](f"{attempt}: {said}; {known.fix}", said, known.fix)
 
 
 def watch(client: DockerClient, attempt: str, messages: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

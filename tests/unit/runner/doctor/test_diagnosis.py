@@ -404,19 +404,22 @@ def test_an_index_that_does_not_answer_fails_only_where_nothing_is_installed(
 
 
 @pytest.mark.parametrize(
-    ("said", "saw"),
+    ("refusal", "saw", "fix"),
     [
-        ("the registry does not answer (no such host)", "; the registry does not answer (no such host)"),
-        ("the registry refuses this user", "; the registry refuses this user"),
-        ("500 Server Error", "; their registry gives no answer: 500 Server Error"),
+        (("the registry does not answer (no such host)", "look"), "; the registry does not answer (no such host)", "look; or "),
+        (("the registry refuses this user", "`docker login`"), "; the registry refuses this user", "`docker login`; or "),
+        (("something new", ""), "; their registry gives no answer: something new", "a mirror"),
     ],
-)
-def test_why_base_images_cannot_be_fetched_is_said_once(monkeypatch: pytest.MonkeyPatch, said: str, saw: str) -> None:
+)  # fmt: skip
+def test_why_base_images_cannot_be_fetched_is_said_once_with_its_own_remedy(
+    monkeypatch: pytest.MonkeyPatch, refusal: tuple[str, str], saw: str, fix: str
+) -> None:
     monkeypatch.setattr(doctor_builds, "_is_here", lambda *_: False)
-    monkeypatch.setattr(doctor_builds, "_registry_answers", lambda *_: said)
+    monkeypatch.setattr(doctor_builds, "_registry_refuses", lambda *_: refusal)
     check = the(doctor_builds.base_image(replace(WELL, client=Client())))
     assert check.status == WARN
     assert check.saw.partition(", ...)")[2] == saw
+    assert check.fix.startswith(fix)
 
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -313,20 +313,33 @@ def test_each_error_of_a_registry_has_its_own_sentence(words: str, meaning: str,
     assert str(raised.value).count(words) == 1
 
 
+# tests/engine/test_registry_answers.py asks a real engine the others.
 @pytest.mark.parametrize(
-    ("words", "meaning"),
+    ("words", "means", "fix"),
     [
-        ("Get https://registry-1.docker.io/v2/: Proxy Authentication Required", "the engine's proxy refuses"),
-        ("proxyconnect tcp: dial tcp 10.0.0.1:3128: connect: connection refused", "the engine's proxy refuses"),
-        ("x509: certificate signed by unknown authority", "its certificate is not trusted here"),
-        ("toomanyrequests: You have reached your pull rate limit", "no more images for now; `docker login`"),
-        ("unauthorized: authentication required", "the registry refuses this user"),
+        ("Get https://registry-1.docker.io/v2/: Proxy Authentication Required", "the engine's proxy refuses", "HTTPS_PROXY"),
+        ("proxyconnect tcp: dial tcp 10.0.0.1:3128: connect: connection refused", "the engine's proxy refuses", "HTTPS_PROXY"),
+        ("x509: certificate signed by unknown authority", "its certificate is not trusted here", "certs.d"),
+        ("toomanyrequests: You have reached your pull rate limit", "no more images for now", "`docker login`"),
+        ("unauthorized: authentication required", "the registry refuses this user", "`docker login`"),
+        ('Get "http://x/v2/": context deadline exceeded', "the registry does not answer", "needs a proxy"),
+        ("dial tcp 1.2.3.4:443: i/o timeout", "the registry does not answer", "needs a proxy"),
+        ("expected HTTP 206 from byte range request", "the connection to the registry broke off", "a firewall or proxy cuts it"),
+        ("no matching manifest for linux/arm64/v8 in the manifest list entries", "no build for this kind of processor", "`uname -m`"),
+        (
+            "image with reference x was found but does not match the specified platform: wanted linux/arm64, actual: linux/amd64",
+            "no build for this kind of processor", "`uname -m`",
+        ),
+        ("http: server gave HTTP response to HTTPS client", "answers without encryption", "insecure-registries"),
     ],
-)
+)  # fmt: skip
 def test_a_proxy_a_certificate_and_a_limit_are_not_a_registry_that_refuses_or_is_silent(
-    words: str, meaning: str
+    words: str, means: str, fix: str
 ) -> None:
-    assert meaning in str(docker_client._of_a_registry("it could not be pulled", words))
+    refusal = docker_client._of_a_registry("it could not be pulled", words)
+    assert means in refusal.said
+    assert fix in refusal.fix
+    assert str(refusal).endswith(refusal.fix)
 
 
 @pytest.mark.parametrize(
