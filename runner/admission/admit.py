@@ -15,6 +15,7 @@ from runner.admission.record import Recorder
 from runner.catalog import versions
 from runner.catalog.architectures import ARCHITECTURES
 from runner.catalog.images import Image, load_catalog
+from runner.known_messages import xids
 from runner.machine import gpu_users
 from runner.plan.combination import Cell
 from runner.results import store
@@ -45,7 +46,7 @@ def admit(parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], 
     failure = judge(Evidence(parcel, cell, host, recorder, rows))
     status, (kind, reason) = ("failed", failure) if failure else ("ok", (None, None))
     if failure and parcel.xids:
-        kind, reason = "xid", f"{known_messages.xids(parcel.xids)}; the cell: {reason}"
+        kind, reason = "xid", f"{xids.xids(parcel.xids)}; the cell: {reason}"
     if samples:
         # The host counts what it has the windows of.
         recorder.row |= {"noise": windows.noise(samples), "steps": recorder.steps()}
@@ -86,7 +87,7 @@ def _whence(parcel: Parcel) -> dict[str, Any]:
 
 def _hint(parcel: Parcel, kind: str | None, reason: str | None) -> str | None:
     if parcel.xids:
-        return known_messages.xid(parcel.xids[0][1])[1]
+        return xids.xid(parcel.xids[0][1])[1]
     return known_messages.hint(kind, reason, parcel.log) if kind else None
 
 

@@ -30,7 +30,7 @@ _RULES = (
     "bench/workloads/ops.py",
     "runner/admission",
     "runner/catalog",
-    "runner/known_messages.py",
+    "runner/known_messages",
     "runner/machine",
     "runner/plan/combination.py",
     "runner/results",

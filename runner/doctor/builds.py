@@ -94,7 +94,7 @@ def pip_index(scene: Scene) -> Iterator[Check]:
     if message := known_messages.find(said):
         # It is not the index: a disk, a proxy.
         match = re.search(message.pattern, said)
-        begin = max(0, match.start() - 80) if match else 0
+        begin = max(0, match.start() - 20) if match else 0
         saw, fix = f"pip did not reach {shown}: {message.means} ({said[begin : begin + 200]})", message.fix
     elif url and not secret and (own_words := _own_words(url)):
         saw = f"{shown} {own_words}"

@@ -11,11 +11,15 @@ from runner import known_messages
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
 from runner.engines.process import installed
 from runner.errors import EngineError
+from runner.known_messages.of_gpus import WSL_FIX
 from runner.machine.devices import Gpu
 from runner.machine.nvml import EXCLUSIVE
 
 # The name of CUDA's Multi-Process Service, as far as Linux keeps it.
 _MPS = "nvidia-cuda-mps"
+
+# Drivers keep up to a gigabyte for themselves, and a desktop another one.
+_LEAST_HELD_BYTES = 2 << 30
 
 _LOADED_FIX = (
     "in a container, start it again; else restart the machine: its kernel module is loaded, and does not answer"
@@ -32,7 +36,7 @@ def driver(scene: Scene) -> Iterator[Check]:
         fix = (
             message.fix
             if message
-            else known_messages.WSL_FIX
+            else WSL_FIX
             if wsl
             else _LOADED_FIX
             if scene.module
@@ -98,6 +102,11 @@ def _notices(gpu: Gpu) -> Iterator[Check]:
     if gpu.processes is None:
         saw = f"{gpu.model}, {gpu.memory}; the driver does not say who computes on it"
         yield Check("", WARN, saw, "if somebody does, its times are not its own", "look with nvidia-smi")
+    if not gpu.processes and (held := _held(gpu)):
+        saw = f"{gpu.model}: {held / 1e9:.1f} GB of its memory are in use, and no program on it is listed"
+        means = "a program in another container, or one that died, holds it: cells have less memory, and perhaps not their own times"
+        fix = "`fuser -v /dev/nvidia*` as root names who has it open; else `nvidia-smi --gpu-reset`, or restart the machine"
+        yield Check("", WARN, saw, means, fix)
     if gpu.compute_mode == EXCLUSIVE:
         saw = f"{gpu.model}: its compute mode is {EXCLUSIVE}"
         means = "only one process at a time may compute on it; a second one ends with CUDA's error that all devices are busy"
@@ -115,6 +124,14 @@ def _notices(gpu: Gpu) -> Iterator[Check]:
         yield Check(
             "", WARN, saw, "copies from and to the host are slower than they could be", "look at its slot and riser"
         )
+
+
+def _held(gpu: Gpu) -> int:
+    """The bytes of a GPU's memory that are in use; 0 for as much as its driver and a display take."""
+    if gpu.memory_bytes is None or gpu.free_bytes is None:
+        return 0
+    used = gpu.memory_bytes - gpu.free_bytes
+    return used if used > max(_LEAST_HELD_BYTES, gpu.memory_bytes // 20) else 0
 
 
 def cuda(scene: Scene) -> Iterator[Check]:

@@ -391,6 +391,8 @@ class _Log:
 
     def failure(self, reason: str) -> str:
         lines = "\n".join(f"  {line}" for line in list(self._last)[-SHOWN_LINES:])
+        if not known_messages.find(lines) and (cause := known_messages.cause(self._last)):
+            lines = f"  {cause}\n{lines}"
         reason = known_messages.other_file("\n".join(self._last)) or reason
         return f"{self._path.stem} could not be built: {reason}\n{lines}\nthe whole log: {self._path}"
 

@@ -17,7 +17,7 @@ class Meaning:
     pattern: str
     means: str
     fix: str
-    # Whether a registry refuses this user, or has no such image: callers may go on without it.
+    # A refusal of this user, or an image that is not there: callers may go on without it.
     kind: Literal["other", "refused", "absent"] = "other"
 
 

@@ -27,6 +27,9 @@ _QUOTA = (
 # How CPUs are set to save power (the kernel's Documentation/admin-guide/pm/cpufreq.rst). A virtual machine mostly says nothing.
 _POWER = Path("/sys/devices/system/cpu")
 
+# The numbers of vendors on the PCI bus.
+_AMD, _NVIDIA = "0x1002", "0x10de"
+
 # A folder for each GPU that the kernel's module drives.
 _DRIVEN = Path("/proc/driver/nvidia/gpus")
 
@@ -47,7 +50,10 @@ def detect(names: str, share: bool = False) -> Machine:
         return Machine(cpu, (), "GPUs were excluded by --gpus none", (), tuple(quota))
     gpus, refused, why = detect_gpus(cpu.cpus)
     # Another driver's error may be of a machine that has a driver and no GPU. The kernel's module lists those that it drives.
-    silent = nvml.MISMATCH in (why or "") or (nvml.SILENT in (why or "") and any(_DRIVEN.glob("*")))
+    # So does the bus, also where the module could not be loaded.
+    silent = nvml.MISMATCH in (why or "") or (
+        nvml.SILENT in (why or "") and (any(_DRIVEN.glob("*")) or pci_gpus(_NVIDIA) > 0)
+    )
     to_mend = not gpus and (any(not refusal.hidden for refusal in refused) or silent)
     limit = None
     if names != "all":
@@ -157,8 +163,8 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine() or "unknown"
 
 
-def amd_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> int:
-    """How many AMD GPUs the machine has: display controllers, and accelerators that have no display."""
+def pci_gpus(vendor: str, devices: Path = Path("/sys/bus/pci/devices")) -> int:
+    """How many GPUs of a vendor the machine has: display controllers, and accelerators that have no display."""
 
     def read(path: Path) -> str:
         try:
@@ -166,8 +172,8 @@ def amd_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> int:
         except OSError:
             return ""
 
-    of_amd = [device for device in devices.glob("*") if read(device / "vendor") == "0x1002"]
-    return sum(read(device / "class").startswith(("0x03", "0x12")) for device in of_amd)
+    own = [device for device in devices.glob("*") if read(device / "vendor") == vendor]
+    return sum(read(device / "class").startswith(("0x03", "0x12")) for device in own)
 
 
 def detect_gpus(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ...], str | None]:
@@ -175,7 +181,7 @@ def detect_gpus(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused,
     try:
         gpus, refused = nvml.discover(allowed)
     except nvml.NvmlError as error:
-        amd = amd_gpus()
+        amd = pci_gpus(_AMD)
         unused = f", and nothing here computes on its {plural(amd, 'AMD GPU')} (docs/images.md)" if amd else ""
         return (), (), f"{error}{unused}"
     if not gpus and not refused:

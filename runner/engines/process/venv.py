@@ -345,6 +345,8 @@ class _Steps:
         # pip's warnings, of each attempt to reach an index, would hide its reason.
         reason = list(itertools.dropwhile(lambda line: not line.lstrip().startswith("ERROR: "), self._last))
         lines = "\n".join(f"  {line}" for line in reason[:_SHOWN_LINES] or list(self._last)[-_SHOWN_LINES:])
+        if not known_messages.find(lines) and (cause := known_messages.cause(self._last)):
+            lines = f"  {cause}\n{lines}"
         # First: a table shows the beginning.
         what = known_messages.other_file(lines) or what
         return EngineError(f"{self._name}: {what}\n{lines}\nthe whole log: {self._log}")

@@ -28,6 +28,7 @@ from runner.engines.docker import container, gpu_trial
 from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter
 from runner.engines.process.venv import COMPLETE, environment_folder
+from runner.known_messages.xids import xid
 from runner.machine import control_groups
 from runner.machine.devices import Gpu, Process
 from tests.fixtures.json_documents import valid
@@ -122,6 +123,7 @@ def test_the_driver_is_told_with_what_it_means_and_the_fix(changes: dict[str, An
         ({"processes": (Process(7, "python", "someone", 1 << 30),)}, "python (process 7 of someone"),
         ({"processes": None}, "the driver does not say who computes on it"),
         ({"compute_mode": "exclusive process"}, "its compute mode is exclusive process"),
+        ({"free_bytes": 9 << 30}, "16.1 GB of its memory are in use, and no program on it is listed"),
     ],
 )
 def test_what_a_gpu_lacks_is_told_with_a_fix(changes: dict[str, Any], words: str) -> None:
@@ -324,7 +326,7 @@ def test_the_pip_index_is_shown_without_its_password(monkeypatch: pytest.MonkeyP
         monkeypatch.delenv(name, raising=False)
     check = the(doctor_builds.pip_index(replace(WELL, client=Client())))
     assert check.status == WARN
-    assert check.saw.startswith("http://127.0.0.1 does not answer")
+    assert check.saw.startswith("pip did not reach http://127.0.0.1: a server takes no connections from here")
     assert "secret" not in str(check)
 
 
@@ -584,10 +586,102 @@ def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_fix_it(
         ("CUDA error: uncorrectable NVLink error detected during the execution", "nvlink -e"),
         ("ModuleNotFoundError: No module named 'numpy.linalg'", "lacks a Python package"),
         ("407 Proxy Authentication Required", "proxy"),
+        ("Error 500: named symbol not found", "Docker Desktop (4.31"),
+        ("RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu.", "dmesg"),
+        ("CUDA driver is a stub library", "`stubs`"),
+        (
+            "NCCL WARN Error while creating shared memory segment nccl-shm-recv-2-0-1-3 (size 9637888)\nNCCL error: unhandled system error",
+            "df /dev/shm",
+        ),
+        ("Call to posix_fallocate failed: No space left on device", "df /dev/shm"),
+        (
+            "NCCL WARN Call to shm_open failed : Permission denied\nRuntimeError: NCCL error in: unhandled system error",
+            "chmod 1777",
+        ),
+        ("[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=216)", "NCCL_P2P_DISABLE"),
+        (
+            "NCCL error\nncclInternalError: Internal check failed.\nncclSocketInit: connecting to address  with family 59936",
+            "NCCL_SOCKET_IFNAME",
+        ),
+        ("NCCL WARN Bootstrap : no socket interface found", "NCCL_SOCKET_IFNAME"),
+        ("Failed to create CUDAExecutionProvider. Please reference https://onnxruntime.ai", "LD_LIBRARY_PATH"),
+        (
+            "symbol free_gemm_select version libcublasLt.so.11 not defined in file libcublasLt.so.11 with link time reference",
+            "other copies of CUDA",
+        ),
+        (
+            "cuDNN version incompatibility: PyTorch was compiled  against (8, 7, 0) but found runtime version (8, 2, 4).",
+            "LD_LIBRARY_PATH",
+        ),
+        ("Found cuDNN version 8600, but JAX was built against version 8906, which is newer.", "LD_LIBRARY_PATH"),
+        ("Found CUDA version 12010, but JAX was built against version 12020, which is newer.", "LD_LIBRARY_PATH"),
+        ("CUDA backend failed to initialize: Unable to load cuDNN. Is it installed?", "LD_LIBRARY_PATH"),
+        ("RuntimeError: Unable to find a valid cuDNN algorithm to run convolution", "knows this GPU"),
+        ("nvrtc: error: invalid value for --gpu-architecture (-arch)", "max_compute_capability"),
+        ("RuntimeError: Failed to find C compiler. Please specify via CC environment variable.", "gcc"),
+        ("nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open", "snap"),
+        (
+            "nvidia-container-cli: ldcache error: open failed: /sbin/ldconfig.real: no such file or directory",
+            "ldconfig.real",
+        ),
+        (
+            "nvidia-container-cli: mount error: failed to add device rules: unable to find any existing device filters",
+            "no-cgroups",
+        ),
+        (
+            "nvidia-container-cli: mount error: file creation failed: /merged/usr/lib/libnvidia-ml.so.1: file exists",
+            "docker commit",
+        ),
+        (
+            "nvidia-container-cli: mount error: stat failed: /usr/lib/wsl/lib/libcuda.so.1: no such file or directory",
+            "wsl --shutdown",
+        ),
+        (
+            'setting up CDI devices: failed to inject devices: failed to stat CDI host device "/dev/dri/renderD129"',
+            "nvidia-cdi-refresh",
+        ),
+        ("unresolvable CDI devices nvidia.com/gpu=all", "cdi-spec-dirs"),
+        ("potentially insufficient UIDs or GIDs available in user namespace (requested 0:42)", "add-subuids"),
+        ("GPU 0 answers with an error (GPU requires restart); it needs a reset", "--gpu-reset"),
+        ("GPU 0 answers with an error (Unknown Error); `nvidia-smi -q -i 0` says more", "restart the machine"),
+        ("the NVIDIA driver does not answer (Driver Not Loaded); `runner doctor` says more", "Secure Boot"),
+        ("the NVIDIA driver knows no GPU", "RmInitAdapter"),
+        ("Failed to establish a new connection: [Errno -3] Temporary failure in name resolution", "resolv.conf"),
+        (
+            "error: Failed to fetch: `https://a/simple/b/` dns error: failed to lookup address information",
+            "resolv.conf",
+        ),
+        ("ReadTimeoutError: HTTPSConnectionPool(host='files', port=443): Read timed out.", "PIP_TIMEOUT"),
+        ("NewConnectionError: Failed to establish a new connection: [Errno 111] Connection refused", "HTTPS_PROXY"),
+        ("urllib3.exceptions.IncompleteRead: IncompleteRead(900 bytes read, 100 more expected)", "a proxy or firewall"),
+        ("invalid peer certificate: UnknownIssuer", "names the authority"),
+        ("The virtual environment was not created successfully because ensurepip is not available.", "python3-venv"),
     ],
 )
 def test_a_known_message_has_advice(text: str, words: str) -> None:
     assert words in str(known_messages.hint("crash", text))
+
+
+@pytest.mark.parametrize(
+    ("reason", "log", "words"),
+    [
+        ("exit code 139 (SIGSEGV)", "OpenBLAS blas_thread_init: pthread_create failed for thread 1", "pids.max"),
+        ("NCCL error: unhandled system error", "shm.h:48 NCCL WARN Call to shm_open failed : Permission denied", "chmod 1777"),
+        ("NCCL error: unhandled system error", "nothing else", "NCCL_DEBUG"),
+        # TensorFlow prints this wherever there is no GPU: it ended no process.
+        ("exit code 137 (SIGKILL)", "Could not find cuda drivers on your machine, GPU will not be used.", "out of memory"),
+        # A process that lost the others says so of its connections, and no server is to blame.
+        ("exit code 139 (SIGSEGV)", "RuntimeError: [gloo] Connection reset by peer [127.0.0.1]:3", "the stack"),
+    ],
+)  # fmt: skip
+def test_a_general_message_gives_way_to_what_the_log_says_of_the_machine(reason: str, log: str, words: str) -> None:
+    assert words in str(known_messages.hint("crash", reason, log))
+
+
+def test_the_cause_of_an_installer_s_failure_is_a_line_before_its_last_words() -> None:
+    warning = "WARNING: Retrying: NewConnectionError('Failed to establish a new connection: [Errno -2] Name or service not known')"
+    assert known_messages.cause(["Collecting a", warning, "ERROR: No matching distribution found for a"]) == warning
+    assert known_messages.cause(["Collecting a", "ERROR: No matching distribution found for a"]) is None
 
 
 def test_an_unknown_message_has_the_advice_of_its_kind_or_none() -> None:
@@ -595,9 +689,9 @@ def test_an_unknown_message_has_the_advice_of_its_kind_or_none() -> None:
     assert known_messages.hint("crash", "what is this") is None
     semaphores = "    sl = _multiprocessing.SemLock(\nOSError: [Errno 38] Function not implemented"
     assert known_messages.hint("crash", semaphores) is None
-    assert known_messages.xid(79)[0] == "the GPU has fallen off the bus"
-    assert known_messages.xid(149)[0] == "an error on an NVLink"
-    assert known_messages.xid(9999)[0]
+    assert xid(79)[0] == "the GPU has fallen off the bus"
+    assert xid(149)[0] == "an error on an NVLink"
+    assert xid(9999)[0]
 
 
 def test_every_pattern_is_a_regular_expression_and_every_entry_says_all_three() -> None:

@@ -42,14 +42,14 @@ def test_gpus_of_amd_are_counted_and_said_to_be_of_no_use_here(tmp_path: Path, m
         (tmp_path / name / "vendor").write_text(f"{vendor}\n")
         (tmp_path / name / "class").write_text(f"{kind}\n")
     (tmp_path / "e").mkdir()
-    assert hardware.amd_gpus(tmp_path) == 2
+    assert hardware.pci_gpus("0x1002", tmp_path) == 2
     monkeypatch.setattr(
         hardware.nvml, "discover", Mock(side_effect=NvmlError("there is no NVIDIA driver on this machine"))
     )
-    monkeypatch.setattr(hardware, "amd_gpus", lambda: 2)
+    monkeypatch.setattr(hardware, "pci_gpus", lambda _: 2)
     said = "there is no NVIDIA driver on this machine, and nothing here computes on its 2 AMD GPUs (docs/images.md)"
     assert detect("all").why_no_gpu == said
-    monkeypatch.setattr(hardware, "amd_gpus", lambda: 0)
+    monkeypatch.setattr(hardware, "pci_gpus", lambda _: 0)
     assert detect("all").why_no_gpu == "there is no NVIDIA driver on this machine"
 
 

@@ -96,6 +96,19 @@ def test_a_driver_that_does_not_start_while_its_module_drives_gpus_is_a_machine_
     assert not detect("none").broken
 
 
+def test_a_gpu_on_the_bus_whose_module_is_not_loaded_is_a_machine_to_mend(
+    fleet: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a new kernel, or where Secure Boot refuses the module: --gpus all measured the CPU."""
+    fleet(replace(ONE, init_error=9))
+    monkeypatch.setattr(detection, "pci_gpus", lambda vendor: int(vendor == "0x10de"))
+    machine = detect("all")
+    assert (machine.gpus, machine.broken) == ((), True)
+    assert "Driver Not Loaded" in str(machine.why_no_gpu)
+    monkeypatch.setattr(detection, "pci_gpus", lambda vendor: 0)
+    assert not detect("all").broken
+
+
 def test_a_gpu_that_somebody_uses_is_refused_and_its_user_named(fleet: Show) -> None:
     fleet(eight_gpus(os.getpid()))
     machine = detect("all")

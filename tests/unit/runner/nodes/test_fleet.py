@@ -210,7 +210,7 @@ def test_a_run_records_of_each_node_every_fact_that_a_run_on_one_machine_records
     assert said.facts()["nodes"][1].items() >= {
         "machine_cpus": 64, "cpu_quota": 1.0, "cpu_governor": "powersave", "cpu_energy_preference": "power", "cpu_turbo": "off"
     }.items()  # fmt: skip
-    assert "CPU governor differs: not told (n1); powersave (n2)" in said.machine.notes
+    assert "CPU governor differs: not reported (n1); powersave (n2)" in said.machine.notes
 
 
 def test_what_many_nodes_say_alike_is_said_once_with_the_first_of_them() -> None:

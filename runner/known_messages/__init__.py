@@ -1,0 +1,103 @@
+"""Causes and fixes of well-known messages of drivers, engines and frameworks.
+
+One table serves `runner doctor`, which meets them when it starts a container, and the rows of cells that failed. The sentences are ours;
+where a message comes from NVIDIA's or Docker's own pages or sources, or was met, is noted beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from runner.known_messages.known import Known
+from runner.known_messages.of_engines import OF_ENGINES
+from runner.known_messages.of_gpus import OF_GPUS
+from runner.known_messages.of_machines import OF_MACHINES
+
+# The first that fits counts.
+KNOWN = (*OF_ENGINES, *OF_GPUS, *OF_MACHINES)
+
+_OF_KIND = {
+    "time-limit": "--timeout gives it longer; the stack at the end of its log tells where it was",
+    "hang": "the stack at the end of its log tells where it stood still",
+    "out-of-memory": "a machine or GPU with more memory, or fewer cells at a time",
+    "wrong-device": "`runner doctor` tells whether the engine gives the GPUs that it is asked for",
+    "gpu-lost": "restart the machine; when it comes again: power supply, riser, heat",
+    "node-lost": "look at the kernel logs of these nodes, for memory that ran out above all, and run the cell alone on one of them",
+    "implausible": "the image reports what its host did not see; its adapter or its clock is wrong",
+    "disk": "what its cells kept was removed; a larger disk, or leave the image out",
+    "engine": "`runner doctor` looks at the engine",
+    "protocol": "the image prints what is not an event on standard output; see its log",
+}
+
+
+# The last lines of a log that are looked through for a reason: pip's refusal of a file has one for each digest of its pin, and pins of the
+# locks have up to 172; below it stands the traceback of whoever called pip.
+MOST_LINES = 300
+_OTHER_FILE = re.compile(r"DO NOT MATCH THE HASHES.*?([A-Za-z0-9][A-Za-z0-9._-]*)==(\S+) from ", re.DOTALL)
+
+
+def other_file(log: str) -> str | None:
+    """The short form of pip's message about a file whose digest is not the lock's; None if its log has no such message."""
+    pin = _OTHER_FILE.search(log)
+    return (
+        pin
+        and f"for {pin[1]} {pin[2]} the package index served another file than the lock pins (DO NOT MATCH THE HASHES)"
+    )
+
+
+def find(*texts: str | None) -> Known | None:
+    """The first known message, of the first text that has one. A general one gives way to a message of the machine in any text."""
+    first = next((message for text in texts if text and (message := _in(text, KNOWN))), None)
+    if first is None or not first.general:
+        return first
+    specific = [message for message in OF_MACHINES if not message.general]
+    return next((message for text in texts if text and (message := _in(text, specific))), first)
+
+
+def _in(text: str, messages: Iterable[Known]) -> Known | None:
+    return next((message for message in messages if re.search(message.pattern, text)), None)
+
+
+def cause(lines: Sequence[str]) -> str | None:
+    """The last line of a log that a known message explains: an installer's last words are mostly of what it did not get."""
+    return next((line.strip() for line in reversed(lines) if find(line)), None)
+
+
+def hint(kind: str | None, *texts: str | None) -> str | None:
+    """The advice for a failure, by its messages and else by its kind."""
+    message = find(*texts)
+    return message.advice if message else _OF_KIND.get(kind or "")
+
+
+# The words of an engine, or of the system under it, that say nothing of a cell. A cell itself may say some of them of its own fault.
+_OF_THE_HOST = re.compile(
+    "|".join(
+        [
+            *(message.pattern for message in KNOWN if message.again),
+            r"[Cc]an(not|'t) allocate memory",
+            r"[Rr]esource temporarily unavailable|can't start new thread",
+            r"[Tt]ransport endpoint is not connected|[Hh]ost is down",
+        ]
+    )
+)
+
+
+def is_of_the_host(text: str) -> bool:
+    """True if an engine that could not start a cell says that its machine is the reason."""
+    return bool(_OF_THE_HOST.search(text))
+
+
+# The kinds of failures for which the machine is the reason, whatever the cell says.
+_KINDS_OF_THE_HOST = ("no-device", "gpu-lost")
+
+
+def due_again(kind: str | None, code: int | None, *texts: str | None) -> bool:
+    """True if a failed repeat says nothing of its framework, and --resume measures it again. `code`: None of one that never ran.
+
+    It found no GPU or lost it, its engine could not run it, or its advice says so.
+    """
+    if kind in _KINDS_OF_THE_HOST or (kind == "engine" and code is None):
+        return True
+    found = find(*texts)
+    return found is not None and found.again

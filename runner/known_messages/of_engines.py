@@ -1,0 +1,150 @@
+"""The messages of container engines and of what gives their containers GPUs."""
+
+from __future__ import annotations
+
+from runner.known_messages.known import Known
+
+OF_ENGINES: tuple[Known, ...] = (
+    # the engine, when the container is to be started (Docker's daemon/nvidia_linux.go; met)
+    Known(
+        r"could not select device driver \"(nvidia)?\" with capabilities: \[\[gpu",
+        "dockerd found no nvidia-container-runtime-hook on its PATH when it started",
+        "install the NVIDIA Container Toolkit (not Docker from snap), `nvidia-ctk runtime configure --runtime=docker`, "
+        "restart dockerd",
+    ),
+    Known(
+        r"could not select device driver \"cdi\"",
+        "this Docker Engine has no CDI, or has it switched off",
+        'Docker 28.2 or newer, or "features": {"cdi": true} in daemon.json',
+    ),
+    Known(
+        r"could not select device driver \"nvidia\.runtime-hook\"|no known GPU vendor found",
+        "dockerd found neither NVIDIA's hook nor a CDI specification of these GPUs",
+        "install the NVIDIA Container Toolkit, `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, restart dockerd",
+    ),
+    Known(
+        r"[Uu]nknown (or invalid )?runtime (name|specified).{0,3}nvidia",
+        "the runtime `nvidia` does not stand in daemon.json",
+        "`nvidia-ctk runtime configure --runtime=docker`, then restart dockerd",
+    ),
+    Known(
+        r"unresolvable CDI devices",
+        "the CDI specification is missing, older than the GPUs' present MIG layout, or in a folder that this engine "
+        "does not read",
+        "`systemctl restart nvidia-cdi-refresh` or `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; see `nvidia-ctk cdi list`; "
+        "`docker info` names the engine's folders, and a rootless one reads those of its own daemon.json (cdi-spec-dirs)",
+    ),
+    Known(
+        r"failed to stat CDI host device",
+        "the CDI specification names a device node that is not there any more: it is older than the driver or the "
+        "machine's devices",
+        "`systemctl restart nvidia-cdi-refresh` or `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`",
+    ),
+    # containerd's words, and those of moby's daemon/cdi.go
+    Known(
+        r"failed to inject (CDI )?devices|CDI device injection failed",
+        "the engine could not give the container the GPUs by CDI",
+        "see `nvidia-ctk cdi list`; `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, then restart dockerd",
+    ),
+    Known(
+        r"invoking the NVIDIA Container Runtime Hook directly",
+        "the toolkit runs in mode csv or cdi, where the hook is not for direct use",
+        'give GPUs by CDI, or set mode = "legacy" in /etc/nvidia-container-runtime/config.toml',
+    ),
+    # the toolkit's hook
+    Known(
+        r"requirement error: unsatisfied condition",
+        "the driver is older than the image asks for in NVIDIA_REQUIRE_CUDA",
+        "a newer driver, or an image of an older CUDA; NVIDIA_DISABLE_REQUIRE=1 insists",
+    ),
+    Known(
+        r"[Dd]river/library version mismatch|NVML/RM version mismatch",
+        "the driver was upgraded, and the kernel still runs the old module",
+        "restart the machine, or unload the nvidia modules (`rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia`) and "
+        "load them again",
+    ),
+    Known(
+        r"Failed to initialize NVML: Unknown Error|the NVIDIA driver does not answer \(Unknown Error\)",
+        "the container lost its devices: systemd reloaded and took back what the hook had allowed",
+        'start it again; CDI, or "exec-opts": ["native.cgroupdriver=cgroupfs"] in daemon.json, prevents it',
+    ),
+    Known(
+        r"Failed to initialize NVML: Insufficient Permissions",
+        "SELinux keeps the container from the devices",
+        "a policy for containers that use devices, or `--security-opt label=disable`",
+    ),
+    Known(
+        r"nvidia-container-cli: .*(unknown device|device error)",
+        "the GPU or MIG instance is not there by that name any more",
+        "`nvidia-smi -L` tells today's UUIDs; plan again",
+    ),
+    # the toolkit's program, which gives a container the driver's files and devices
+    Known(
+        r"load library failed: libnvidia-ml\.so|load library failed: libcuda\.so",
+        "the NVIDIA Container Toolkit does not find the driver's libraries where the engine runs: no driver is "
+        "installed there, or the engine has other files than this machine (Docker from snap, Docker Desktop)",
+        "`nvidia-smi` on that machine; Docker of its own packages instead of the snap; on Windows its driver, with WSL "
+        "2 up to date",
+    ),
+    Known(
+        r"ldcache error|ldconfig(\.real)?: no such file",
+        "the NVIDIA Container Toolkit cannot run ldconfig in the container: its settings name another path than this "
+        "system has, or the image's libraries are broken",
+        'set ldconfig = "@/sbin/ldconfig" (Ubuntu: "@/sbin/ldconfig.real") in '
+        "/etc/nvidia-container-runtime/config.toml; else give GPUs by CDI",
+    ),
+    Known(
+        r"failed to add device rules|BPF_CGROUP_DEVICE|device filter(s)? (program|attached)",
+        "the NVIDIA Container Toolkit may not change the rules for devices: the engine is rootless or itself in a "
+        "container, or the toolkit is older than this kernel's control groups",
+        "give GPUs by CDI; or no-cgroups = true in /etc/nvidia-container-runtime/config.toml (rootless); or a newer toolkit",
+    ),
+    Known(
+        r"mount error: file creation failed: \S*lib(nvidia|cuda)\S*: file exists",
+        "the image holds a driver of its own, in the place of the one that the toolkit gives it",
+        "build the image again without the driver's files: one that was made by `docker commit` from a container with "
+        "GPUs has them",
+    ),
+    Known(
+        r"nvidia-container-cli: mount error: stat failed|mount error: (stat|open) failed: \S*/wsl/",
+        "the NVIDIA Container Toolkit misses a file of the driver: it was changed under the toolkit",
+        "restart the machine (on Windows `wsl --shutdown`) and update the toolkit",
+    ),
+    Known(
+        r"nvidia-container-cli: initialization error|nvml error: driver not loaded",
+        "the NVIDIA Container Toolkit finds no loaded driver on this machine",
+        "`nvidia-smi` on the machine itself; `modprobe nvidia`, then start the container again",
+    ),
+    Known(
+        r"docker-credential-\S+ not installed",
+        "Docker's settings name a credential store whose program is not here",
+        'take "credsStore" and "credHelpers" out of ~/.docker/config.json',
+    ),
+    Known(
+        r"Requested CPUs are not available",
+        "the engine may use fewer CPUs than this process",
+        "start the runner on the engine's CPUs (`taskset -c`), or give the engine all of them",
+    ),
+    Known(
+        r"bind source path does not exist",
+        "the engine does not see this machine's folders: it runs elsewhere, or this is a container with the engine's socket",
+        "--engine venv, or mount the cache and --out at the same paths where the engine runs",
+    ),
+    Known(
+        r"CPU does not support x86-64-v[234]",
+        "the base image needs instructions that this CPU does not have",
+        "a newer CPU, or --base-image with an older distribution",
+    ),
+    # Podman and Docker without root
+    Known(
+        r"no sub[ug]id ranges found|insufficient UIDs or GIDs|newuidmap: write to uid_map failed"
+        r"|lchown [^\n]*: invalid argument",
+        "an engine without root has no or too few user numbers for containers",
+        "`usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER`, then `podman system migrate`",
+    ),
+    Known(
+        r"cannot find newuidmap|newuidmap: executable file not found",
+        "the program newuidmap is missing, without which an engine needs root",
+        "install uidmap (Debian) or shadow-utils (Fedora)",
+    ),
+)

@@ -1,0 +1,204 @@
+"""The messages of a machine and its network: disks, memory, limits, servers, and signals that end a process."""
+
+from __future__ import annotations
+
+from runner.known_messages.known import Known
+
+OF_MACHINES: tuple[Known, ...] = (
+    # pip, when an image or an environment is made
+    Known(
+        r"another file than the lock pins|DO NOT MATCH THE HASHES",
+        "a file that the package index served was damaged or tampered with, and nothing of it was installed",
+        "look which index pip uses (`pip config list`), empty its cache (`pip cache purge`), try again; do not change the lock",
+    ),
+    Known(
+        r"is not `name==version --hash",
+        "somebody changed a lock by hand, and nothing of it was installed",
+        "`git diff images` shows the change; take it back, or make the lock again",
+    ),
+    # the runner, of a cell under which a disk ran full (runner.run.attempt)
+    Known(
+        r"the disk of [^\n]* is nearly full: ",
+        "a disk ran full under the cell",
+        "free some space; if the cell fills it again, leave its image out",
+        again=True,
+    ),
+    # the runner, of an environment whose files somebody removed (runner.engines.process.venv)
+    Known(
+        r"its environment has lost \d+ files?",
+        "something removed files of the environment, as a purge of old files does",
+        "keep the folder of environments out of it, or set XDG_CACHE_HOME to another one",
+        again=True,
+    ),
+    # the machine
+    # pip, requests and Docker, of a proxy between them and the address that they ask.
+    Known(
+        r"ProxyError|[Cc]annot connect to proxy|Tunnel connection failed|407 Proxy|[Pp]roxy [Aa]uthentication [Rr]equired|proxyconnect tcp"
+        r"|Proxy URL had no scheme",
+        "the proxy that HTTPS_PROXY or HTTP_PROXY names does not answer, or refuses",
+        "look at these variables, and at a name and password in them; unset them where no proxy is needed",
+    ),
+    Known(
+        r"shm_open failed ?: Permission denied|/dev/shm[^\n]*Permission denied|Permission denied[^\n]*/dev/shm",
+        "/dev/shm may not be written",
+        "`chmod 1777 /dev/shm`, in the container or on the machine, whichever has it",
+    ),
+    # torch's words about shared memory; those of a full one end as a full disk's, so they come before.
+    Known(
+        r"(shared memory|</torch_)[^\n]*No space left on device|/dev/shm[^\n]*(No space left on device|ENOSPC)"
+        r"|(No space left on device|ENOSPC)[^\n]*/dev/shm"
+        r"|posix_fallocate failed: No space left|creating shared memory segment [^\n]*\(size [1-9]",
+        "/dev/shm is full",
+        "a larger shared memory for the container, or remove what ended processes left in /dev/shm (`df /dev/shm`)",
+        again=True,
+    ),
+    Known(
+        r"[Nn]o space left on device|ENOSPC",
+        "a disk is full",
+        "free some space (`df -h` and `df -i` tell where)",
+        again=True,
+    ),
+    Known(
+        r"[Ii]nput/output error|\bEIO\b",
+        "a disk could not be read or written",
+        "`dmesg` tells which; or set XDG_CACHE_HOME to a folder on another disk",
+        again=True,
+    ),
+    Known(
+        r"[Dd]isk quota exceeded|EDQUOT",
+        "your quota on a disk is used up",
+        "free some of your files (`quota` tells where), or set XDG_CACHE_HOME to another disk",
+        again=True,
+    ),
+    Known(
+        r"failed to map segment from shared object",
+        "programs may not run from the disk of the environment (it is mounted noexec)",
+        "set XDG_CACHE_HOME to a folder on a disk without noexec",
+    ),
+    Known(
+        r"can't start new thread|pthread_create failed|Resource temporarily unavailable",
+        "no further thread or process could be started: a limit of processes, or a Docker older than 20.10.10 with a "
+        "newer C library",
+        "`ulimit -u` and pids.max of the control group tell the limits; or a newer Docker",
+    ),
+    # It also says "cannot allocate memory", and is no lack of it.
+    Known(
+        r"cannot allocate memory in static TLS block",
+        "a library was loaded too late for the room that programs keep for thread-local data",
+        "LD_PRELOAD of that library, or a newer C library",
+    ),
+    Known(
+        r"std::bad_alloc|MemoryError|Unable to allocate|[Cc]an(not|'t) allocate memory|ENOMEM",
+        "memory did not suffice, or a limit (`ulimit -v`) ended it",
+        "a machine with more memory, a higher limit, or fewer cells at a time",
+    ),
+    Known(
+        # A system says of much else that it is not implemented, such as of semaphores without /dev/shm.
+        r"(flock|lockf|FileLock|\.lock\b)[^\n]*\n?[^\n]*Function not implemented|No locks available|cannot be locked",
+        "a file system has no locks (Lustre without `-o flock`, NFS without lockd)",
+        "set XDG_CACHE_HOME and --out to folders on another one",
+    ),
+    Known(
+        r"certificate is not yet valid|certificate has expired|CERTIFICATE_VERIFY_FAILED|invalid peer certificate",
+        "a server's certificate is not accepted: this machine's clock is wrong, or a proxy signs with an authority of its own",
+        "`date` tells the clock; `pip config set global.cert FILE` names the authority",
+    ),
+    # pip, urllib3 and Python, of servers
+    Known(
+        r"(Failed to establish a new connection|NameResolutionError|Failed to resolve|urlopen error)[^\n]*"
+        r"([Nn]ame or service not known|name resolution|No address associated)"
+        r"|dns error|failed to lookup address",
+        "the name of a server is not known here: there is no network, or no name server",
+        "look at the network and /etc/resolv.conf; `pip config set global.index-url URL` names your site's index, and HTTPS_PROXY a proxy",
+    ),
+    Known(
+        r"ReadTimeoutError|ConnectTimeoutError|HTTPS?Connection[^\n]*[Tt]imed out|urlopen error[^\n]*timed out|operation timed out",
+        "a server answered too slowly, or not at all",
+        "try again; PIP_TIMEOUT=120 waits longer, and a mirror of your site (`pip config set global.index-url URL`) "
+        "may be faster",
+    ),
+    Known(
+        r"NewConnectionError|Failed to establish a new connection|urlopen error[^\n]*(refused|unreachable|No route)|tcp connect error",
+        "a server takes no connections from here",
+        "look at the network; `pip config set global.index-url URL` names your site's index, and HTTPS_PROXY a proxy",
+    ),
+    Known(
+        r"IncompleteRead|RemoteDisconnected|ProtocolError\(|ChunkedEncodingError",
+        "a connection to a server broke off",
+        "try again; if it stays so, a proxy or firewall cuts it",
+    ),
+    Known(
+        r"[Tt]oo many open files|EMFILE",
+        "the limit of open files of a process is too low",
+        "`ulimit -n` tells and raises it",
+        again=True,
+    ),
+    Known(
+        r"(GLIBC(XX)?|CXXABI)_[\d.]+' not found",
+        "the framework's build needs a newer C or C++ library than this machine has",
+        "--engine docker, whose images have their own; or an older build of the framework",
+    ),
+    Known(
+        r"[Ss]tale (NFS )?file handle|ESTALE",
+        "a folder on a network's disk was removed or exported anew while it was in use",
+        "mount it again, or set XDG_CACHE_HOME to a folder on this machine's disk",
+        again=True,
+    ),
+    Known(
+        r"[Rr]ead-only file system|EROFS",
+        "a disk can only be read",
+        "mount it writable, or set XDG_CACHE_HOME to a folder that you may write",
+        again=True,
+    ),
+    Known(
+        # TensorFlow's words, and the kernel's
+        r"compiled to use [A-Z0-9_. ]+ instructions?, but these aren't available|Illegal instruction|SIGILL",
+        "the framework's build uses instructions that this CPU does not have (AVX in most)",
+        "a newer CPU, or an older build of the framework",
+    ),
+    Known(
+        r"DataLoader worker .* is killed by signal: Bus error|insufficient shared memory",
+        "/dev/shm is too small",
+        "a larger shared memory for the container",
+    ),
+    Known(
+        r"SIGBUS|Bus error",
+        "memory that was promised was not there: most often /dev/shm is too small, or a disk is full",
+        "a larger shared memory for the container; `df`",
+        general=True,
+    ),
+    Known(
+        r"SIGKILL",
+        "something outside ended it: a person, or the kernel when the machine's memory was gone",
+        "`dmesg | grep -i 'out of memory'` tells which; fewer cells at a time, or a machine with more memory",
+        general=True,
+    ),
+    # the loader, of what a distribution's slim image lacks
+    Known(
+        r"lib(GL|EGL|gthread-2\.0|glib-2\.0|X11|Xext|SM)\.so\.\d+[^\n]*cannot open shared object",
+        "the image lacks a library of the desktop, which a package that draws or reads pictures wants",
+        "install it into the image (Debian: libgl1, libglib2.0-0), or the package's build without it (opencv-python-headless)",
+    ),
+    Known(
+        r"exec format error|cannot execute binary file|Exec format error",
+        "the program is of another kind of processor than this machine's",
+        "take an image of this machine's architecture (`uname -m`), or install an emulator of the other one (binfmt)",
+    ),
+    # Python's venv
+    Known(
+        r"[Ee]nsurepip is not available|No module named ensurepip|No module named 'ensurepip'",
+        "this Python lacks what makes environments, which its distribution has in a package of its own",
+        "install it (Debian: python3-venv, of that Python's version), or name another Python with --python",
+    ),
+    Known(
+        r"No module named '?[\w.]+",
+        "the image lacks a Python package that its code wants",
+        "install it there, or build the image again",
+    ),
+    Known(
+        r"Segmentation fault|SIGSEGV",
+        "a framework's native code crashed",
+        "the stack stands in the log; try another version",
+        general=True,
+    ),
+)
