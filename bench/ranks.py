@@ -8,6 +8,7 @@ error is that of the first to fail. PyTorch's torchrun does the same. It is not 
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,8 @@ _POLL_SECONDS = 0.02
 _PR_SET_PDEATHSIG = 1
 # The folder where MPI's processes write their output, but for the first; and MPICH's variable for the rank.
 ASIDE, PMI_RANK = "DLBENCH_ASIDE", "PMI_RANK"
+# The words of MPICH's mpiexec on its output when it has lost a process, and its most lines that are read for them.
+_LOST, _MOST_LINES = b"BAD TERMINATION", 100
 
 
 def starts_processes(options):
@@ -46,6 +49,8 @@ class Rank(object):
         self.complained = None  # when its `error` came, or its output ended
         self.stopped = False  # whether it was ended here
         self.all = parallel.RANK not in variables  # whether it is mpiexec, which stands for all processes
+        self.lost = None  # what mpiexec says of a process that it lost
+        self._strange = []  # lines of mpiexec's output that are no events
         self._hand_on = hand_on
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=variables)
         self._reader = threading.Thread(target=self._read)
@@ -60,9 +65,23 @@ class Rank(object):
             elif event.get("event") == "end":
                 self.end = line
             # A process that is killed leaves half a line, and what follows would stand in it.
+            elif self.all and not event and len(self._strange) < _MOST_LINES:
+                self._strange.append(line)
             elif self.number == 0 and line.endswith(b"\n"):
                 self._hand_on(line)
         self.complained = self.complained or time.monotonic()
+        self._judge_strange_lines()
+
+    def _judge_strange_lines(self):
+        """mpiexec has one output for all: its words on a lost process go to the log. Any other line is the cell's, and no event."""
+        text = b"".join(self._strange)
+        if _LOST in text and self.process.wait() != 0:
+            self.lost = text.decode("utf-8", "replace")
+            sys.stderr.write(self.lost)
+            return
+        for line in self._strange:
+            if line.endswith(b"\n"):
+                self._hand_on(line)
 
     def blame(self, event, moment):
         """It emitted an `error`. The first one counts."""
@@ -92,13 +111,14 @@ def supervise(arguments, options, emitter):
         signal.signal(signal.SIGABRT, lambda *_: _dump(ranks))
         late = _wait(ranks)
         aside = _failed_aside(folder, ranks[0])
+        number = _lost_rank(folder, ranks[0])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     code = max([1 if rank.failed() else 0 for rank in ranks])
     if options.command == "run":
         blamed = late or aside or _to_blame(ranks)
         if blamed is not None:
-            _emit_failure(blamed, options.devices, emitter)
+            _emit_failure(blamed, options.devices, number, emitter)
             return 1
         emitter.write(ranks[0].end)
     return code
@@ -132,6 +152,8 @@ def take_place():
     """
     if ASIDE in os.environ and parallel.RANK not in os.environ:
         rank = os.environ[parallel.RANK] = os.environ[PMI_RANK]
+        with open(os.path.join(os.environ[ASIDE], "process-%d" % os.getpid()), "w") as file:
+            file.write(rank)
         if rank != "0":
             path = os.path.join(os.environ[ASIDE], "rank-" + rank)
             aside = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -220,10 +242,20 @@ def _to_blame(ranks):
     return min(near, key=lambda rank: rank.complained) if near else first
 
 
-def _emit_failure(rank, count, emitter):
+def _lost_rank(folder, first):
+    """The rank of the process that mpiexec lost, by its number in the system; None where it is not known."""
+    lost = re.search(r"PID (\d+) RUNNING", first.lost or "")
+    try:
+        with open(os.path.join(folder, "process-" + lost.group(1) if lost else "")) as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+def _emit_failure(rank, count, lost, emitter):
     who = "rank %d of %d" % (rank.number, count)
     if rank.error is None and rank.all:
-        who = "one of %d processes of MPI (the log has its rank)" % count
+        who = "one of %d processes of MPI" % count if lost is None else "rank %d of %d" % (lost, count)
     error = rank.error or {"kind": "framework", "message": _how_it_ended(rank), "traceback": ""}
     message = "%s: %s" % (who, error["message"])
     emitter.emit("error", kind=error["kind"], message=message[:16000], traceback=error["traceback"])
@@ -244,6 +276,9 @@ def _how_it_ended(rank):
     if rank.stopped:
         return "it had not ended %d s after the others, and was ended" % LAST_SECONDS
     code = rank.process.returncode
+    ended = re.search(r"\(signal (\d+)\)", rank.lost or "")
+    if ended:
+        code = -int(ended.group(1))
     if code < 0:
         names = {number.value: number.name for number in signal.Signals}
         return "it was ended by signal %d (%s)" % (-code, names.get(-code, "no name"))

@@ -48,6 +48,11 @@ MEANINGS = (
         "`docker login` raises its limit, or wait some hours; a mirror in daemon.json asks it less",
     ),
     Meaning(
+        r"http 408|request time-?out",
+        "the registry waited in vain for the engine's question: packets are lost on the way",
+        'a VPN or bridge with a smaller MTU is the usual reason: `ip link` shows it, and "mtu" in daemon.json sets it',
+    ),
+    Meaning(
         r"invalid character '<'|unexpected content type.*html|content-type.*text/html",
         "something answers in the place of the registry, with a page of its own: a network that asks for a login first, or a proxy or "
         "firewall that forbids the address",

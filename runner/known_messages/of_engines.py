@@ -147,4 +147,16 @@ OF_ENGINES: tuple[Known, ...] = (
         "the program newuidmap is missing, without which an engine needs root",
         "install uidmap (Debian) or shadow-utils (Fedora)",
     ),
+    # security modules of the kernel, and runc
+    Known(
+        r"[Aa]pp[Aa]rmor|avc: +denied|SELinux",
+        "a security module of the kernel (AppArmor, SELinux) keeps the engine from starting a container",
+        "`journalctl -k | grep -i denied` names what it refused; reload its profile (`systemctl restart apparmor`), or Docker of its own "
+        "packages instead of the snap",
+    ),
+    Known(
+        r"Could not find any nv files|nv files on this host",
+        "Apptainer finds none of NVIDIA's libraries on this machine",
+        "`nvidia-smi` and `ldconfig -p | grep libcuda` on it: install the driver, or nvidia-container-cli, which names its files",
+    ),
 )

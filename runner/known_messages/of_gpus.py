@@ -156,10 +156,10 @@ OF_GPUS: tuple[Known, ...] = (
         "`runner doctor`, `nvidia-smi`, and the kernel's log (`dmesg`) tell more",
     ),
     Known(
-        r"undefined symbol: _*nv(JitLink|rtc)|undefined symbol: _*cu(da|blas|dnn|sparse|solver)"
+        r"undefined symbol: _*nv(JitLink|rtc)|undefined symbol: _*(cu(da|blas|dnn|sparse|solver|fft|rand)|nccl)"
         r"|version lib(cu|nv)\S+ not defined in file|lib(cu|nv)[\w.-]*: version `[^']+' not found",
-        "a library of another release of CUDA is loaded than the framework was built with",
-        "look for other copies of CUDA in LD_LIBRARY_PATH",
+        "a library of another release of CUDA or NCCL is loaded than the framework was built with",
+        "look for other copies of CUDA in LD_LIBRARY_PATH, and for packages of two releases (`pip list | grep nvidia`)",
     ),
     Known(
         r"lib(cudnn|nccl|cublas|cudart|cufft|curand|cusolver|cusparse|cupti|nvJitLink)[\w.]*: cannot open shared object file"
@@ -235,6 +235,11 @@ OF_GPUS: tuple[Known, ...] = (
         "link between GPUs",
     ),
     Known(
+        r"peer access is not supported|cudaErrorPeerAccessUnsupported|CUDA_ERROR_PEER_ACCESS_UNSUPPORTED|failed to open CUDA IPC handle",
+        "these GPUs cannot read each other's memory directly, and the framework took it that they can",
+        "NCCL_P2P_DISABLE=1 goes by the machine's memory; else switch off ACS and the IOMMU in the BIOS (`iommu=pt`)",
+    ),
+    Known(
         r"NCCL [Ee]rror|nccl(System|UnhandledCuda|Internal|Remote)Error",
         "the GPUs did not reach each other",
         "NCCL_DEBUG=INFO in the image tells more; most often /dev/shm is too small, or the network interface is another one",
@@ -245,5 +250,12 @@ OF_GPUS: tuple[Known, ...] = (
         r"Failed to find C compiler|Please specify via CC environment",
         "Triton compiles as the program runs, and the image has no C compiler",
         "an image with gcc, or CC that names a compiler",
+    ),
+    # what has no entry of its own above, by CUDA's names
+    Known(
+        r"CUDA error: |cudaError[A-Z]\w+|CUDA_ERROR_\w+",
+        "a call of CUDA failed",
+        "`nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) tell if the GPU is well; then another version of the framework",
+        general=True,
     ),
 )

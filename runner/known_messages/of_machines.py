@@ -190,6 +190,38 @@ OF_MACHINES: tuple[Known, ...] = (
         "this Python lacks what makes environments, which its distribution has in a package of its own",
         "install it (Debian: python3-venv, of that Python's version), or name another Python with --python",
     ),
+    # packages that do not fit each other
+    Known(
+        r"compiled against (API|ABI) version|multiarray failed to import|numpy\.dtype size changed|compiled using NumPy 1\.x",
+        "a package was built for another release of NumPy than the one that is there",
+        "install the NumPy that it names (`numpy<2` for older ones), or a newer build of the package",
+        general=True,
+    ),
+    Known(
+        r"undefined symbol: |not defined in file \S+ with link time reference|\.so[\w.]*: version `[^']+' not found",
+        "a library of another release is loaded than the one that this was built with",
+        "the message names both: look for other copies in LD_LIBRARY_PATH, and install the release that the package wants",
+        general=True,
+    ),
+    Known(
+        r"\blib[\w+.-]+\.so[\w.]*: cannot open shared object file",
+        "the image lacks a library of the system, which the message names",
+        "install the package that has it (Debian: `apt-file search NAME`)",
+        general=True,
+    ),
+    Known(
+        r"cannot import name|has no attribute '\w+'",
+        "a package is of another release than the code that uses it",
+        "install the releases of the lock, or those that the package names",
+        general=True,
+    ),
+    Known(
+        r"[Aa]ddress already in use|EADDRINUSE",
+        "another process has the port or socket that this one wants",
+        "`ss -ltnp` names it; end it, or start again later",
+        again=True,
+        general=True,
+    ),
     Known(
         r"No module named '?[\w.]+",
         "the image lacks a Python package that its code wants",
@@ -199,6 +231,12 @@ OF_MACHINES: tuple[Known, ...] = (
         r"Segmentation fault|SIGSEGV",
         "a framework's native code crashed",
         "the stack stands in the log; try another version",
+        general=True,
+    ),
+    Known(
+        r"\[Errno 13\] Permission denied|\bEACCES\b",
+        "a file or folder may not be used by this user",
+        "the message names it: `ls -ld` tells its owner; a container's user is another one",
         general=True,
     ),
 )

@@ -6,18 +6,22 @@ framework and workload with DLBENCH_DEVICES=all.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import PROJECT, load_catalog
 from runner.catalog.workloads import adapters, load_workloads
 from runner.engines.process.venv import VenvEngine
+from tests.fixtures.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +56,38 @@ def test_two_devices_agree_with_one(image_name: str, framework: str, workload: s
     assert verdict["failed"] == []
     assert (verdict["devices"], verdict["compared"] >= 14) == (2, True)
     assert ended.returncode == 0
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(
+    os.environ.get("DLBENCH_DEVICES") != "all", reason="left out: DLBENCH_DEVICES=all kills a rank of MPI"
+)
+def test_a_rank_that_is_killed_under_the_real_mpiexec_is_named_with_its_signal(tmp_path: Path) -> None:
+    image, engine = load_catalog()["chainer-7.8.1-cpu"], VenvEngine()
+    if reason := engine.unfit(image):
+        pytest.skip(f"no environment for {image.name}: {reason}")
+    command = [*engine.prepare(image, print).command[:1], "-m", "bench", "run", "cnn-cifar10", "--framework", "chainer"]
+    command += ["--devices", "2", "--device", "cpu", "--preset", "quick"]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "DLBENCH_CACHE": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as cell:
+        wait_for(lambda: ranks_of(cell.pid, "1"))
+        os.kill(ranks_of(cell.pid, "1")[0], signal.SIGKILL)
+        printed, log = cell.communicate(timeout=120)
+    events = [json.loads(line) for line in printed.splitlines()]
+    assert [event["event"] for event in events[-2:]] == ["error", "end"]
+    assert events[-2]["message"] == "rank 1 of 2: it was ended by signal 9 (SIGKILL)"
+    assert "BAD TERMINATION" in log
+    assert cell.returncode == 1
+
+
+def ranks_of(parent: int, rank: str) -> list[int]:
+    """The processes below one that are this rank of MPI."""
+    found = []
+    for process in psutil.Process(parent).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("PMI_RANK") == rank:
+                found.append(process.pid)
+    return found
 
 
 def test_tensorflow_makes_each_part_of_a_batch_on_the_device_that_computes_on_it(

@@ -141,6 +141,7 @@ class Process:
     def __init__(self, number: int, polls: int, code: int | None) -> None:
         self.number, self.polls, self.code = number, polls, code
         self.error: dict[str, Any] | None = None
+        self.lost: str | None = None
         self.end, self.complained, self.stopped, self.all = b"", 0.0, False, False
         self.process = self
 
@@ -200,6 +201,49 @@ def test_a_killed_rank_is_named_by_its_signal_and_its_half_line_is_dropped() -> 
     rank.wait()
     assert lines == [b'{"event": 1}\n']
     assert ranks._how_it_ended(rank) == "it was ended by signal 9 (SIGKILL)"
+
+
+# What MPICH 5.0's mpiexec printed on standard output when a process of it was killed; it ended with exit code 9.
+LOST = """
+
+===================================================================================
+=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
+=   PID 1425 RUNNING AT vm
+=   EXIT CODE: 9
+=   CLEANING UP REMAINING PROCESSES
+=   YOU CAN IGNORE THE BELOW CLEANUP MESSAGES
+===================================================================================
+YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "handed_on", "ended"),
+    [
+        (9, [b'{"event": "phase"}\n'], "it was ended by signal 9 (SIGKILL)"),
+        # The words alone prove nothing: an image may print them, and its cell breaks the protocol as any other.
+        (0, [b'{"event": "phase"}\n', *(f"{line}\n".encode() for line in LOST.splitlines())], "it ended with exit code 0 and no error"),
+    ],
+)  # fmt: skip
+def test_what_mpiexec_says_of_a_lost_process_goes_to_the_log_and_names_it(
+    code: int, handed_on: list[bytes], ended: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = f'import sys; print(\'{{"event": "phase"}}\'); sys.stdout.write({LOST!r}); sys.exit({code})'
+    lines: list[bytes] = []
+    first = ranks.Rank(0, [sys.executable, "-S", "-c", script], {}, lines.append)
+    first.wait()
+    assert lines == handed_on
+    assert ranks._how_it_ended(first) == ended
+    assert ("BAD TERMINATION" in capsys.readouterr().err) is (code == 9)
+    (tmp_path / "process-1425").write_text("1")
+    assert ranks._lost_rank(str(tmp_path), first) == (1 if code else None)
+
+
+def test_a_line_of_the_cell_s_own_that_is_no_event_is_handed_on_where_mpiexec_lost_nothing() -> None:
+    lines: list[bytes] = []
+    script = "import sys; print('hello'); print('{\"event\": \"phase\"}'); sys.exit(3)"
+    ranks.Rank(0, [sys.executable, "-S", "-c", script], {}, lines.append).wait()
+    assert sorted(lines) == sorted([b"hello\n", b'{"event": "phase"}\n'])
 
 
 def test_only_the_process_that_was_started_starts_others(monkeypatch: pytest.MonkeyPatch) -> None:

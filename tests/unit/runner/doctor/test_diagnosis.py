@@ -586,6 +586,27 @@ def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_fix_it(
         ("CUDA error: uncorrectable NVLink error detected during the execution", "nvlink -e"),
         ("ModuleNotFoundError: No module named 'numpy.linalg'", "lacks a Python package"),
         ("407 Proxy Authentication Required", "proxy"),
+        (
+            "apparmor failed to apply profile: write /proc/self/attr/exec: permission denied",
+            "systemctl restart apparmor",
+        ),
+        ("INFO:    Could not find any nv files on this host!", "ldconfig -p"),
+        (
+            "failed to open CUDA IPC handle : 217 peer access is not supported between these two devices",
+            "NCCL_P2P_DISABLE=1",
+        ),
+        ("ImportError: libtorch_cuda.so: undefined symbol: ncclCommRegister", "pip list"),
+        ("ImportError: libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent", "look for other copies"),
+        (
+            "RuntimeError: module compiled against ABI version 0x1000009 but this version of numpy is 0x2000000",
+            "numpy<2",
+        ),
+        ("ImportError: numpy.core.multiarray failed to import", "numpy<2"),
+        ("RuntimeError: CUDA error: operation not supported", "dmesg"),
+        ("ImportError: libopenblas.so.0: cannot open shared object file: No such file or directory", "apt-file"),
+        ("ImportError: cannot import name 'runtime_version' from 'google.protobuf'", "the releases of the lock"),
+        ("RuntimeError: The server socket has failed to listen: EADDRINUSE, Address already in use", "ss -ltnp"),
+        ("PermissionError: [Errno 13] Permission denied: '/data/x'", "ls -ld"),
         ("Error 500: named symbol not found", "Docker Desktop (4.31"),
         ("RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu.", "dmesg"),
         ("CUDA driver is a stub library", "`stubs`"),
@@ -670,6 +691,7 @@ def test_a_known_message_has_advice(text: str, words: str) -> None:
         ("NCCL error: unhandled system error", "nothing else", "NCCL_DEBUG"),
         # TensorFlow prints this wherever there is no GPU: it ended no process.
         ("exit code 137 (SIGKILL)", "Could not find cuda drivers on your machine, GPU will not be used.", "out of memory"),
+        ("exit code 137 (SIGKILL)", "dlerror: libnvinfer.so.7: cannot open shared object file: No such file", "out of memory"),
         # A process that lost the others says so of its connections, and no server is to blame.
         ("exit code 139 (SIGSEGV)", "RuntimeError: [gloo] Connection reset by peer [127.0.0.1]:3", "the stack"),
     ],

@@ -187,6 +187,7 @@ WHOLE = {
     "something removed files of the environment, as a purge of old files does": "its environment has lost 1 file, such as a.py",
     "an error of the GPU's memory ended this program, and stayed within it": "RuntimeError: CUDA error: CUDA_ERROR_CONTAINED",
     "a link between GPUs failed": "CUDA error: uncorrectable NVLink error detected during the execution",
+    "another process has the port or socket that this one wants": "EADDRINUSE, Address already in use",
     "a disk ran full under the cell": "the disk of /cache is nearly full: it has 0.01 GB left of the 1.00 GB that were free",
 }
 
