@@ -111,9 +111,25 @@ OF_ENGINES: tuple[Known, ...] = (
         "restart the machine (on Windows `wsl --shutdown`) and update the toolkit",
     ),
     Known(
-        r"nvidia-container-cli: initialization error|nvml error: driver not loaded",
+        r"nvml error: driver not loaded|initialization error: (cuda|nvml) error",
         "the NVIDIA Container Toolkit finds no loaded driver on this machine",
         "`nvidia-smi` on the machine itself; `modprobe nvidia`, then start the container again",
+    ),
+    Known(
+        r"initialization error: (change|pivot) root failed",
+        "the NVIDIA Container Toolkit looks for the driver below a folder that is not there",
+        "take `root` out of /etc/nvidia-container-runtime/config.toml, or set it to where the driver lies; "
+        "Docker of its own packages instead "
+        "of the snap",
+    ),
+    # what else the toolkit's program ends with
+    Known(
+        r"nvidia-container-cli: ",
+        "the NVIDIA Container Toolkit could not give the container its GPUs",
+        "`nvidia-smi` on the machine and `nvidia-container-cli -k -d /dev/tty info` tell why; the driver's "
+        "and the toolkit's newest release, or "
+        "GPUs by CDI",
+        general=True,
     ),
     Known(
         r"docker-credential-\S+ not installed",
@@ -158,5 +174,13 @@ OF_ENGINES: tuple[Known, ...] = (
         r"Could not find any nv files|nv files on this host",
         "Apptainer finds none of NVIDIA's libraries on this machine",
         "`nvidia-smi` and `ldconfig -p | grep libcuda` on it: install the driver, or nvidia-container-cli, which names its files",
+    ),
+    # runc and containerd, of what has no entry of its own above
+    Known(
+        r"OCI runtime (create|exec)|failed to create (shim )?task|failed to start shim",
+        "the engine could not start the container",
+        "the end of the message names what failed; `docker run --rm hello-world` tells if any container starts, and "
+        "`journalctl -u docker` more",
+        general=True,
     ),
 )

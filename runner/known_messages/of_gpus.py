@@ -48,7 +48,8 @@ OF_GPUS: tuple[Known, ...] = (
     ),
     Known(
         r"no CUDA-capable device is detected|CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice"
-        r"|No CUDA GPUs are available|No visible GPU devices",
+        r"|No CUDA GPUs are available|No visible GPU devices|No GPU/TPU found|[Nn]o GPUs? (was |were )?found|requires at least 1 GPU"
+        r"|CUDA device is not set properly",
         "no GPU is visible to the process",
         "look at CUDA_VISIBLE_DEVICES, and at what the container was given; `runner doctor` tells more",
     ),
@@ -70,7 +71,7 @@ OF_GPUS: tuple[Known, ...] = (
         "take the folder `stubs` out of LD_LIBRARY_PATH; a container needs GPUs given to it",
     ),
     Known(
-        r"CUDA_ERROR_UNKNOWN|CUDA unknown error|cudaErrorUnknown|cuInit says 999",
+        r"CUDA_ERROR_UNKNOWN|CUDA unknown error|cuda runtime error \(30\)|cudaErrorUnknown|cuInit says 999",
         "the driver cannot start CUDA; most often nvidia_uvm is not loaded, or its device node is missing",
         "`modprobe nvidia_uvm` and `nvidia-modprobe -u`; after the machine slept, `rmmod nvidia_uvm` first; or restart "
         "the machine",
@@ -114,15 +115,28 @@ OF_GPUS: tuple[Known, ...] = (
         "the framework's next version; another GPU to rule out the hardware",
     ),
     Known(
+        r"PTX JIT compiler library not found|JIT_COMPILER_NOT_FOUND",
+        "the driver's compiler of PTX (libnvidia-ptxjitcompiler) does not reach the program, and the image has no code "
+        "for this GPU",
+        "an image with code for this GPU; a container needs the capability `compute` and a driver and toolkit of one release",
+    ),
+    Known(
         r"libdevice not found|libdevice directory|([Cc]ould ?n.t|[Cc]ould not|[Cc]annot) (find|invoke) ptxas|ptxas .*not found"
         r"|No PTX compilation provider|No such file or directory: '[^']*ptxas'",
         "XLA or Triton does not find a part of CUDA with which it compiles",
         "an image with NVIDIA's wheels of nvcc, or CUDA_HOME and XLA_FLAGS=--xla_gpu_cuda_data_dir for an own installation",
     ),
     Known(
+        r"ptxas (exited|returned|fatal|error)|nvlink (fatal|error)|nvJitLink error",
+        "NVIDIA's assembler could not make the GPU's code of what the framework compiled",
+        "the line of ptxas says why: a GPU that it does not know needs an image of a newer CUDA; else another version "
+        "of the framework",
+    ),
+    Known(
         DEVICE_TAKEN,
-        "another process holds the GPU in compute mode `exclusive process`, or the mode is `prohibited`",
-        "`nvidia-smi -c DEFAULT` allows several processes; `runner gpus` shows the mode and who computes on it",
+        "another process holds the GPU in compute mode `exclusive process`, the mode is `prohibited`, or a vGPU has no licence",
+        "`nvidia-smi -c DEFAULT` allows several processes; `runner gpus` shows the mode and who computes on it, "
+        "`nvidia-smi -q` a licence",
     ),
     Known(
         r"CUDA_ERROR_MPS_\w+|cudaErrorMps\w+|MPS (client|server)\b|multi-process service|says 8(0[5-9]|10)\b",
@@ -156,6 +170,11 @@ OF_GPUS: tuple[Known, ...] = (
         "`runner doctor`, `nvidia-smi`, and the kernel's log (`dmesg`) tell more",
     ),
     Known(
+        r"undefined symbol: nvml\w+",
+        "the driver's NVML (libnvidia-ml) is older than the framework asks for",
+        "a newer driver; in a container also look for another libnvidia-ml in LD_LIBRARY_PATH, such as one in a folder `stubs`",
+    ),
+    Known(
         r"undefined symbol: _*nv(JitLink|rtc)|undefined symbol: _*(cu(da|blas|dnn|sparse|solver|fft|rand)|nccl)"
         r"|version lib(cu|nv)\S+ not defined in file|lib(cu|nv)[\w.-]*: version `[^']+' not found",
         "a library of another release of CUDA or NCCL is loaded than the framework was built with",
@@ -182,7 +201,8 @@ OF_GPUS: tuple[Known, ...] = (
     Known(
         r"the NVIDIA driver knows no GPU",
         "the driver runs and has no GPU: none was given to this job or container, or none could be started",
-        "ask for GPUs in the job or container; on the machine itself `dmesg | grep NVRM` tells why one did not start (RmInitAdapter): its "
+        "ask for GPUs in the job or container; on the machine itself `dmesg | grep NVRM` tells why one did "
+        "not start (RmInitAdapter): its "
         "power and seat, Above 4G Decoding in the BIOS, or a driver that knows it",
     ),
     # NVML, of a GPU after an error
@@ -235,7 +255,8 @@ OF_GPUS: tuple[Known, ...] = (
         "link between GPUs",
     ),
     Known(
-        r"peer access is not supported|cudaErrorPeerAccessUnsupported|CUDA_ERROR_PEER_ACCESS_UNSUPPORTED|failed to open CUDA IPC handle",
+        r"peer access is not supported|cudaErrorPeerAccessUnsupported|CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"
+        r"|failed to open CUDA IPC handle",
         "these GPUs cannot read each other's memory directly, and the framework took it that they can",
         "NCCL_P2P_DISABLE=1 goes by the machine's memory; else switch off ACS and the IOMMU in the BIOS (`iommu=pt`)",
     ),
@@ -253,9 +274,10 @@ OF_GPUS: tuple[Known, ...] = (
     ),
     # what has no entry of its own above, by CUDA's names
     Known(
-        r"CUDA error: |cudaError[A-Z]\w+|CUDA_ERROR_\w+",
+        r"CUDA error: |[Cc]uda (runtime )?error|cudaError[A-Z]\w+|CUDA_ERROR_\w+",
         "a call of CUDA failed",
-        "`nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) tell if the GPU is well; then another version of the framework",
+        "`nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) tell if the GPU is well; then another version of "
+        "the framework",
         general=True,
     ),
 )

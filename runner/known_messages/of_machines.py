@@ -109,16 +109,19 @@ OF_MACHINES: tuple[Known, ...] = (
         r"([Nn]ame or service not known|name resolution|No address associated)"
         r"|dns error|failed to lookup address",
         "the name of a server is not known here: there is no network, or no name server",
-        "look at the network and /etc/resolv.conf; `pip config set global.index-url URL` names your site's index, and HTTPS_PROXY a proxy",
+        "look at the network and /etc/resolv.conf; `pip config set global.index-url URL` names your site's index, and "
+        "HTTPS_PROXY a proxy",
     ),
     Known(
-        r"ReadTimeoutError|ConnectTimeoutError|HTTPS?Connection[^\n]*[Tt]imed out|urlopen error[^\n]*timed out|operation timed out",
+        r"ReadTimeoutError|ConnectTimeoutError|HTTPS?Connection[^\n]*[Tt]imed out|urlopen error[^\n]*timed out"
+        r"|operation timed out",
         "a server answered too slowly, or not at all",
         "try again; PIP_TIMEOUT=120 waits longer, and a mirror of your site (`pip config set global.index-url URL`) "
         "may be faster",
     ),
     Known(
-        r"NewConnectionError|Failed to establish a new connection|urlopen error[^\n]*(refused|unreachable|No route)|tcp connect error",
+        r"NewConnectionError|Failed to establish a new connection|urlopen error[^\n]*(refused|unreachable|No route)"
+        r"|tcp connect error",
         "a server takes no connections from here",
         "look at the network; `pip config set global.index-url URL` names your site's index, and HTTPS_PROXY a proxy",
     ),

@@ -586,6 +586,23 @@ def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_fix_it(
         ("CUDA error: uncorrectable NVLink error detected during the execution", "nvlink -e"),
         ("ModuleNotFoundError: No module named 'numpy.linalg'", "lacks a Python package"),
         ("407 Proxy Authentication Required", "proxy"),
+        ("cuda runtime error (30) : unknown error at /opt/conda/THCGeneral.cpp:51", "nvidia_uvm"),
+        ("Check failed: device_count_ > 0 (-1 vs. 0) : GPU usage requires at least 1 GPU", "CUDA_VISIBLE_DEVICES"),
+        ("No GPU/TPU found, falling back to CPU.", "CUDA_VISIBLE_DEVICES"),
+        ("OSError: libmxnet.so: undefined symbol: nvmlDeviceGetComputeRunningProcesses_v2", "a newer driver"),
+        ("RuntimeError: UNKNOWN: PTX JIT compiler library not found", "code for this GPU"),
+        ("ptxas exited with non-zero error code 256, output: ", "newer CUDA"),
+        ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "licence"),
+        ("nvidia-container-cli: initialization error: change root failed: no such file or directory", "config.toml"),
+        (
+            "nvidia-container-cli: initialization error: driver rpc error: failed to process request",
+            "nvidia-container-cli -k",
+        ),
+        ("nvidia-container-cli: detection error: nvml error: unknown error", "nvidia-container-cli -k"),
+        (
+            "OCI runtime create failed: runc create failed: unable to start container process: something new",
+            "hello-world",
+        ),
         (
             "apparmor failed to apply profile: write /proc/self/attr/exec: permission denied",
             "systemctl restart apparmor",
