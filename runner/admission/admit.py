@@ -15,8 +15,8 @@ from runner.admission.record import Recorder
 from runner.catalog import versions
 from runner.catalog.architectures import ARCHITECTURES
 from runner.catalog.images import Image, load_catalog
-from runner.known_messages import xids
 from runner.machine import gpu_users
+from runner.messages import xids
 from runner.plan.combination import Cell
 from runner.results import store
 from runner.results.parcel import Parcel, encode

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from bench import rules
 from bench.protocol import EVENTS, MAX_LINE_BYTES, ProtocolError
 from runner.admission.event_lines import event_of
-from runner.known_messages.of_gpus import DEVICE_TAKEN
 from runner.machine.devices import same_gpus
+from runner.messages.of_gpus import DEVICE_TAKEN
 from runner.results import parity
 from runner.results.parcel import MAX_EVENTS, MAX_TOTAL_BYTES, MOST_METRICS
 from runner.results.plausible.arrivals import Arrivals

@@ -30,8 +30,9 @@ _RULES = (
     "bench/workloads/ops.py",
     "runner/admission",
     "runner/catalog",
-    "runner/known_messages",
+    "runner/known_messages.py",
     "runner/machine",
+    "runner/messages",
     "runner/plan/combination.py",
     "runner/results",
 )

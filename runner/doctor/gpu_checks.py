@@ -11,9 +11,9 @@ from runner import known_messages
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
 from runner.engines.process import installed
 from runner.errors import EngineError
-from runner.known_messages.of_gpus import WSL_FIX
 from runner.machine.devices import Gpu
 from runner.machine.nvml import EXCLUSIVE
+from runner.messages.of_gpus import WSL_FIX
 
 # The name of CUDA's Multi-Process Service, as far as Linux keeps it.
 _MPS = "nvidia-cuda-mps"

@@ -23,9 +23,9 @@ from runner.engines.probe import HELD_BY_OTHERS, OPENS_NONE
 from runner.engines.pulse import Pulse
 from runner.errors import HOST_FAULTS, EngineError, EngineGoneError, system_fault
 from runner.known_messages import due_again
-from runner.known_messages.of_gpus import DEVICE_TAKEN
 from runner.machine import telemetry, telemetry_gpu
 from runner.machine.telemetry_cpu import Row
+from runner.messages.of_gpus import DEVICE_TAKEN
 from runner.results.parcel import (
     MOST_FAULT,
     MOST_LOG,

@@ -28,9 +28,9 @@ from runner.engines.docker import container, gpu_trial
 from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter
 from runner.engines.process.venv import COMPLETE, environment_folder
-from runner.known_messages.xids import xid
 from runner.machine import control_groups
 from runner.machine.devices import Gpu, Process
+from runner.messages.xids import xid
 from tests.fixtures.json_documents import valid
 from tests.stand_ins.fleet import FakeGpu, Fleet, environment
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.known_messages.known import Known
+from runner.messages.known import Known
 
 OF_MACHINES: tuple[Known, ...] = (
     # pip, when an image or an environment is made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.known_messages.known import Known
+from runner.messages.known import Known
 
 OF_ENGINES: tuple[Known, ...] = (
     # the engine, when the container is to be started (Docker's daemon/nvidia_linux.go; met)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from runner.known_messages.known import Known
-from runner.known_messages.of_engines import OF_ENGINES
-from runner.known_messages.of_gpus import OF_GPUS
-from runner.known_messages.of_machines import OF_MACHINES
+from runner.messages.known import Known
+from runner.messages.of_engines import OF_ENGINES
+from runner.messages.of_gpus import OF_GPUS
+from runner.messages.of_machines import OF_MACHINES
 
 # The first that fits counts.
 KNOWN = (*OF_ENGINES, *OF_GPUS, *OF_MACHINES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.known_messages.known import Known
+from runner.messages.known import Known
 
 # CUDA's words where another process holds a GPU that takes one at a time: those of CUDA 10, those of today, and the number's names.
 DEVICE_TAKEN = (
