@@ -78,6 +78,21 @@ OF_ENGINES: tuple[Known, ...] = (
         "the GPU or MIG instance is not there by that name any more",
         "`nvidia-smi -L` tells today's UUIDs; plan again",
     ),
+    Known(
+        r"find runc path|unable to (find|locate) .{0,40}(runc|low-level runtime)",
+        "NVIDIA's container runtime finds no runc or crun to start the container with",
+        "install runc, or name what there is under `runtimes` in /etc/nvidia-container-runtime/config.toml; Podman takes GPUs by CDI",
+    ),
+    Known(
+        r"failed to register layer: .*no such file or directory",
+        "the engine's folder of layers is damaged, most often since its disk was full once",
+        "free some space (`docker system df`, `docker system prune`), restart the engine and pull again",
+    ),
+    Known(
+        r"[Cc]ould not open loop device|failed to find loop device|could not attach image file to loop device",
+        "Apptainer gets no loop device to mount the image's file with: a container without /dev/loop*, or all are in use",
+        "`modprobe loop`, and give the outer container /dev/loop* and --privileged; or unpack the image: `apptainer build --sandbox`",
+    ),
     # the toolkit's program, which gives a container the driver's files and devices
     Known(
         r"load library failed: libnvidia-ml\.so|load library failed: libcuda\.so",
@@ -111,7 +126,13 @@ OF_ENGINES: tuple[Known, ...] = (
         "restart the machine (on Windows `wsl --shutdown`) and update the toolkit",
     ),
     Known(
-        r"nvml error: driver not loaded|initialization error: (cuda|nvml) error",
+        r"initialization error: cuda error",
+        "CUDA does not start on this machine, though its driver is loaded: the module nvidia_uvm is missing, or the driver's "
+        "parts are of two releases",
+        "`nvidia-smi` and `dmesg | grep -i nvrm` on the machine itself; `modprobe nvidia_uvm`, else restart it; then the driver anew",
+    ),
+    Known(
+        r"nvml error: driver not loaded|initialization error: nvml error",
         "the NVIDIA Container Toolkit finds no loaded driver on this machine",
         "`nvidia-smi` on the machine itself; `modprobe nvidia`, then start the container again",
     ),

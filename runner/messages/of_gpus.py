@@ -22,7 +22,8 @@ OF_GPUS: tuple[Known, ...] = (
         "another image; in its image.toml max_compute_capability is too high, or no_code_for lacks this one",
     ),
     Known(
-        r"CUDA driver version is insufficient|cudaErrorInsufficientDriver|driver on your system is too old",
+        r"CUDA driver version is insufficient|cudaErrorInsufficientDriver|driver on your system is too old"
+        r"|CUDA initialization failure with error 35",
         "the driver is too old for the image's CUDA",
         "a newer driver, or an image of an older CUDA",
     ),
@@ -32,7 +33,7 @@ OF_GPUS: tuple[Known, ...] = (
         "a newer driver, or an image of an older CUDA; ptx_only in its image.toml lacks this GPU's compute capability",
     ),
     Known(
-        r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady|cuInit says 802",
+        r"[Ss]ystem not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady|cuInit says 802",
         "nvidia-fabricmanager does not run, or has another version than the driver (machines with NVSwitch)",
         "`systemctl start nvidia-fabricmanager`, in the driver's version",
     ),
@@ -165,7 +166,8 @@ OF_GPUS: tuple[Known, ...] = (
         "its build with CUDA: the index or the package's name says which (cu128, cuda12, -gpu)",
     ),
     Known(
-        r"finds no GPU: cu\w+ says|[Ff]ailed call to cuInit|operation cuInit\(0\) failed|CUDA driver initialization failed",
+        r"finds no GPU: cu\w+ says|[Ff]ailed call to cuInit|operation cuInit\(0\) failed|CUDA driver initialization failed"
+        r"|CUDA initialization failure with error|CUDA failed to initialize",
         "the CUDA driver does not start",
         "`runner doctor`, `nvidia-smi`, and the kernel's log (`dmesg`) tell more",
     ),

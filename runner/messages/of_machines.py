@@ -165,6 +165,11 @@ OF_MACHINES: tuple[Known, ...] = (
         "a larger shared memory for the container",
     ),
     Known(
+        r"unable to (open|allocate) shared memory (object|file)",
+        "a piece of shared memory could not be opened: the limit of open files is reached, or /dev/shm is full",
+        "`ulimit -n` tells and raises the limit; `df /dev/shm`; a larger shared memory for the container",
+    ),
+    Known(
         r"SIGBUS|Bus error",
         "memory that was promised was not there: most often /dev/shm is too small, or a disk is full",
         "a larger shared memory for the container; `df`",
@@ -207,7 +212,7 @@ OF_MACHINES: tuple[Known, ...] = (
         general=True,
     ),
     Known(
-        r"\blib[\w+.-]+\.so[\w.]*: cannot open shared object file",
+        r"\blib[\w+.-]+\.so[\w.]*: (cannot open shared object file|No such file or directory \(needed by)",
         "the image lacks a library of the system, which the message names",
         "install the package that has it (Debian: `apt-file search NAME`)",
         general=True,
