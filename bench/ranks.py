@@ -111,7 +111,7 @@ def supervise(arguments, options, emitter):
         signal.signal(signal.SIGABRT, lambda *_: _dump(ranks))
         late = _wait(ranks)
         aside = _failed_aside(folder, ranks[0])
-        number = _lost_rank(folder, ranks[0])
+        number = _lost_rank(folder, ranks[0], options.devices)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     code = max([1 if rank.failed() else 0 for rank in ranks])
@@ -242,14 +242,18 @@ def _to_blame(ranks):
     return min(near, key=lambda rank: rank.complained) if near else first
 
 
-def _lost_rank(folder, first):
-    """The rank of the process that mpiexec lost, by its number in the system; None where it is not known."""
+def _lost_rank(folder, first, count):
+    """The rank of the process that mpiexec lost, by its number in the system; None where it is not known.
+
+    mpiexec kills the others, and names the first that a signal ended: the lost one is that or a later one, and certain if it is the last.
+    """
     lost = re.search(r"PID (\d+) RUNNING", first.lost or "")
     try:
         with open(os.path.join(folder, "process-" + lost.group(1) if lost else "")) as file:
-            return int(file.read())
+            number = int(file.read())
     except (OSError, ValueError):
         return None
+    return number if number == count - 1 else None
 
 
 def _emit_failure(rank, count, lost, emitter):

@@ -68,5 +68,5 @@ def fault(folder: Path, steps: Sequence[Step]) -> str | None:
             for step in steps:
                 step(Path(scratch))
     except OSError as error:
-        return _WHAT[step].format(error.strerror or error)
+        return _WHAT.get(step, _WHAT[write]).format(error.strerror or error)
     return None

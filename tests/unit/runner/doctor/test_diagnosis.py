@@ -381,6 +381,11 @@ def test_a_folder_of_temporary_files_that_takes_none_is_named(monkeypatch: pytes
     assert (check.status, "set TMPDIR to another folder" in check.fix) == (FAIL, True)
     assert check.saw.startswith("/proc/nowhere ")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with monkeypatch.context() as full:
+        # A full disk takes a folder and the name of a file.
+        full.setattr(Path, "write_bytes", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        (check,) = [check for check in doctor_folders.folders(WELL) if check.name == "temporary"]
+        assert (check.status, check.saw) == (FAIL, f"{tmp_path} cannot be written (No space left on device)")
     for free, status in ((1e9, WARN), (1e11, OK)):
         monkeypatch.setattr(doctor_folders.Room, "of", lambda _, free=free: doctor_folders.Room(int(free), 10**7))
         assert [one.status for one in doctor_folders.folders(WELL) if one.name == "temporary"] == [status]
