@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ MEANINGS: Mapping[ExitCode, str] = {
     ExitCode.FOUND: "something was found: slower, wrong, failed, changed, or not all was run",
     ExitCode.USAGE: "a mistake of the command line, or a file that cannot be read",
     ExitCode.OPEN: "open: it was measured or looked at, and is not decided",
-    ExitCode.CANNOT_BEGIN: "it could not begin: the machine, its engine, its GPUs or room is lacking, and nothing was measured",
+    ExitCode.CANNOT_BEGIN: "it could not begin: an engine, GPUs, a network or room is lacking, or a folder cannot be written",
     ExitCode.INTERRUPTED: "interrupted",
 }
 
@@ -43,6 +44,13 @@ def one_code(failed: bool, is_open: bool) -> ExitCode:
     return ExitCode.FOUND if failed else ExitCode.OPEN if is_open else ExitCode.OK
 
 
+def whole_code(codes: Collection[ExitCode]) -> ExitCode:
+    """The code of several things that were to be done: where none could begin that, where some were not done or failed another."""
+    if codes and set(codes) == {ExitCode.CANNOT_BEGIN}:
+        return ExitCode.CANNOT_BEGIN
+    return one_code(any(codes), is_open=False)
+
+
 class UserError(Exception):
     """The fault, its place and the fix, in a sentence for the user."""
 
@@ -50,7 +58,7 @@ class UserError(Exception):
 
 
 class CannotBeginError(UserError):
-    """The machine, its engine, its GPUs or room is lacking, so nothing was measured. The same command may work later, or elsewhere."""
+    """An engine, GPUs, a network or room is lacking, so nothing was measured. The same command may work later, or elsewhere."""
 
     exit_code = ExitCode.CANNOT_BEGIN
 
@@ -72,7 +80,8 @@ _FIXES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there") | dict.f
 )
 
 
-# The faults of a machine under a program: no room, no memory, no further files or processes, or a disk that fails.
+# The faults of a machine under a program: no room, no memory, no further files or processes, or a disk that fails. The later ones are
+# of damaged file systems (ext4, XFS), of a disk that was taken away, and of those on a network (NFS, Lustre, FUSE).
 HOST_FAULTS = frozenset(
     (
         errno.ENOSPC,
@@ -83,8 +92,20 @@ HOST_FAULTS = frozenset(
         errno.ENFILE,
         errno.ENOMEM,
         errno.EAGAIN,
+        errno.EUCLEAN,
+        errno.EBADMSG,
+        errno.ENODEV,
+        errno.ENXIO,
         errno.ESTALE,
         errno.ENOTCONN,
+        errno.ESHUTDOWN,
+        errno.ECONNABORTED,
+        errno.EREMOTEIO,
+        errno.EHOSTDOWN,
+        errno.ETIMEDOUT,
+        errno.ENOLINK,
+        errno.EKEYEXPIRED,
+        errno.EKEYREVOKED,
     )
 )
 
@@ -106,9 +127,11 @@ def system_fault(error: OSError) -> str:
     return f"{where}{error.strerror or error}{fix}"
 
 
-# Such a fault keeps a command from beginning. A folder that can only be read was named by mistake, and a file that may not become larger
-# is a limit of the machine's.
-_LACKS = HOST_FAULTS - {errno.EROFS} | {errno.EFBIG}
+# Such a fault keeps a command from beginning: besides, a limit of this machine on a file's size, and a network that is not there.
+_LACKS = HOST_FAULTS | {errno.EFBIG, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH}
+_DENIED = (errno.EACCES, errno.EPERM)
+# A server that answers so does not have what the address names. Of other answers the server or a proxy is the reason.
+_NO_SUCH_ADDRESS = (400, 404, 410)
 
 
 def fix_of(error: OSError, otherwise: str) -> str:
@@ -116,17 +139,38 @@ def fix_of(error: OSError, otherwise: str) -> str:
     return _FIXES[error.errno] if error.errno in (errno.ENOSPC, errno.EDQUOT) else otherwise
 
 
-def code_of(error: UserError) -> ExitCode:
+def code_of(error: UserError | OSError) -> ExitCode:
     """The exit code of an error. A fault of the machine that is behind a sentence is no mistake of the user."""
+    if isinstance(error, OSError):
+        return code_of_fault(error)
     behind = error.__context__
-    if error.exit_code is ExitCode.USAGE and isinstance(behind, OSError):
-        return code_of_fault(behind)
+    if error.exit_code is ExitCode.USAGE and isinstance(behind, UserError | OSError):
+        return code_of(behind)
     return error.exit_code
 
 
 def code_of_fault(error: OSError) -> ExitCode:
-    """The exit code of a command that an error of the system ends before it has done anything."""
-    return ExitCode.CANNOT_BEGIN if error.errno in _LACKS else ExitCode.USAGE
+    """The exit code of a command that an error of the system ends before it has done anything.
+
+    A file that cannot be written, whatever the reason, and an address that does not answer, are what the machine lacks. A file that is
+    not there, or may not be read, was named by mistake.
+    """
+    # Urllib wraps the error of a connection, and has the number of a server's answer.
+    reason, answer = getattr(error, "reason", None), getattr(error, "code", None)
+    if isinstance(reason, OSError):
+        return code_of_fault(reason)
+    if isinstance(answer, int):
+        return ExitCode.USAGE if answer in _NO_SUCH_ADDRESS else ExitCode.CANNOT_BEGIN
+    if error.errno in _DENIED and error.filename is not None:
+        refused = os.path.lexists(error.filename) and not os.access(error.filename, os.R_OK)
+        return ExitCode.USAGE if refused else ExitCode.CANNOT_BEGIN
+    # The errors of names that no server knows are below zero, and those of certificates have the numbers of permissions.
+    lacks = (
+        error.errno in (*_LACKS, *_DENIED)
+        or (error.errno or 0) < 0
+        or isinstance(error, ConnectionError | TimeoutError)
+    )
+    return ExitCode.CANNOT_BEGIN if lacks else ExitCode.USAGE
 
 
 class NothingBegunError(UserError):
@@ -137,6 +181,12 @@ class NothingBegunError(UserError):
 
 class EngineError(CannotBeginError):
     """An engine could not do its part. The wings `images` and `engines` raise it."""
+
+
+class DamagedError(EngineError):
+    """A package or an image is not what its lock says. The machine is not at fault."""
+
+    exit_code = ExitCode.FOUND
 
 
 class EngineGoneError(EngineError):

@@ -77,7 +77,7 @@ _OF_THE_HOST = re.compile(
             *(message.pattern for message in KNOWN if message.again),
             r"[Cc]an(not|'t) allocate memory",
             r"[Rr]esource temporarily unavailable|can't start new thread",
-            r"[Tt]ransport endpoint is not connected|[Hh]ost is down",
+            r"[Tt]ransport endpoint (is not connected|shutdown)|[Hh]ost is down|[Ll]ink has been severed|[Bb]ad message",
         ]
     )
 )

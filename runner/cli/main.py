@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import io
 import os
@@ -104,9 +105,10 @@ class Commands(LazyGroup):
         except KeyboardInterrupt:
             _say("interrupted")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
-        except BrokenPipeError:
-            raise
         except OSError as error:
+            # A reader that is gone. Python has one class for that and for a disk on the network that was shut down.
+            if error.errno == errno.EPIPE:
+                raise
             _say(system_fault(error))
             raise typer.Exit(code_of_fault(error)) from None
 
@@ -172,7 +174,7 @@ def main() -> None:
         # Python would write the rest as it ends, and fail once more.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
+        if error.errno == errno.EPIPE:
             sys.exit(ExitCode.FOUND)
         _say(system_fault(error))
         sys.exit(code_of_fault(error))

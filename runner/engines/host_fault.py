@@ -20,8 +20,9 @@ LEAST_BYTES, LEAST_FILES = 16 << 20, 200
 
 def is_host_fault(error: BaseException) -> bool:
     """True if the machine is the reason of an error under a cell that never ran, and not the cell or its image."""
-    if isinstance(error, OSError):
-        return error.errno in HOST_FAULTS
+    # An engine's error has that of the system behind it.
+    if any(isinstance(fault, OSError) and fault.errno in HOST_FAULTS for fault in (error, error.__cause__)):
+        return True
     # Python has no other error for a thread that cannot be started.
     return isinstance(error, UserError | RuntimeError) and is_of_the_host(str(error))
 

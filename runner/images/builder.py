@@ -87,6 +87,20 @@ class BuildError(EngineError):
     exit_code = ExitCode.FOUND
 
 
+class UnreachedError(BuildError):
+    """The registry of the base image or a package index does not answer, or the machine lacks room: no fault of the image."""
+
+    exit_code = ExitCode.CANNOT_BEGIN
+
+
+# Words of pip, uv and apt where no server answers. The machine's own are known messages.
+_UNREACHED = re.compile(
+    r"Failed to establish a new connection|error sending request|Connection refused|Network is unreachable|No route to host"
+    r"|[Tt]emporary failure (in name resolution|resolving)|Name or service not known|[Tt]imed out|ProxyError|proxyconnect"
+    r"|HTTP error [45]|[45]\d\d (Client|Server) Error"
+)
+
+
 def machine_of(client: DockerClient, base: str) -> str:
     """The architecture of a base image that is here; of another one the engine pulls its own."""
     image = find_image(client, base)
@@ -312,7 +326,7 @@ def _base_id(client: DockerClient, recipe: Recipe, log: _Log) -> str:
     try:
         return str(pull_image(client, recipe.base, log.title).id)
     except DockerError as error:
-        raise BuildError(f"building {recipe.image.name}: {_no_base(recipe, error)}") from None
+        raise UnreachedError(f"building {recipe.image.name}: {_no_base(recipe, error)}") from None
 
 
 def _no_base(recipe: Recipe, error: DockerError) -> str:
@@ -353,7 +367,9 @@ def _run_build(
             log.write(message["stream"])
         if "error" in message:
             log.write(message["error"] + "\n")
-            raise BuildError(log.failure(message["error"]))
+            failed = log.failure(message["error"])
+            lacks = _UNREACHED.search(failed) or known_messages.is_of_the_host(failed)
+            raise (UnreachedError if lacks else BuildError)(failed)
     return str(client.images.get(tag).id)
 
 

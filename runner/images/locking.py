@@ -54,7 +54,7 @@ class UnresolvableError(LockError):
 
 
 class NotAskedError(LockError):
-    """The package index does not answer, or this machine has no room to ask it."""
+    """The package index does not answer, or this machine has no room or no program to ask it."""
 
     exit_code = ExitCode.CANNOT_BEGIN
 
@@ -322,10 +322,10 @@ def lock_text(image: Image, day: date, uv_version: str, resolved: str, architect
 
 
 def _uv() -> str:
-    """The program that resolves. Raises LockError."""
+    """The program that resolves. Raises NotAskedError."""
     if uv := find_program("uv"):
         return uv
-    raise LockError("locks are made by uv, which is not here; `pip install uv`")
+    raise NotAskedError("locks are made by uv, which is not here; `pip install uv`")
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -49,8 +49,10 @@ def build(folder: Path) -> int:
         size = _write(Path(made))
         if size > MOST_BYTES:
             raise KitError(f"the kit has {size} bytes, and it may have {MOST_BYTES}; make what is in it smaller")
-        trees.remove(folder)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        # The folder stays: it may be a disk that is mounted there.
+        for path in folder.iterdir():
+            trees.remove(path)
         # The list comes first: what a build that was killed left is then known as the kit's.
         shutil.copyfile(Path(made) / LIST, folder / LIST)
         shutil.copytree(made, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)

@@ -15,7 +15,7 @@ from pathlib import Path
 from bench import identity
 from runner.engines.base import ReadyImage
 from runner.engines.process import installed
-from runner.errors import CannotBeginError, ExitCode, UserError, code_of_fault, one_code, system_fault
+from runner.errors import CannotBeginError, ExitCode, UserError, code_of, code_of_fault, one_code, system_fault
 from runner.kit import pack
 from runner.kit.agreement import sentence, total
 from runner.kit.command_line import parser, say
@@ -38,7 +38,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return ExitCode.INTERRUPTED
     except UserError as error:
         print(f"kit.py: {error}", file=sys.stderr)
-        return error.exit_code
+        return code_of(error)
     except OSError as error:
         print(f"kit.py: {system_fault(error)}; what had ended is kept, run it again", file=sys.stderr)
         return code_of_fault(error)

@@ -59,7 +59,9 @@ OF_MACHINES: tuple[Known, ...] = (
         again=True,
     ),
     Known(
-        r"[Ii]nput/output error|\bEIO\b",
+        # The later ones are of damaged file systems, and of NFS and Lustre. Sockets say the last two as well, without a file.
+        r"[Ii]nput/output error|\bEIO\b|[Ss]tructure needs cleaning|[Rr]emote I/O error"
+        r"|\[Errno (107|108)\] [^\n:]*: '/",
         "a disk could not be read or written",
         "`dmesg` tells which; or set XDG_CACHE_HOME to a folder on another disk",
         again=True,
@@ -145,6 +147,12 @@ OF_MACHINES: tuple[Known, ...] = (
         r"[Ss]tale (NFS )?file handle|ESTALE",
         "a folder on a network's disk was removed or exported anew while it was in use",
         "mount it again, or set XDG_CACHE_HOME to a folder on this machine's disk",
+        again=True,
+    ),
+    Known(
+        r"[Kk]ey has (expired|been revoked)",
+        "your ticket for a disk on the network is over",
+        "`kinit` gets a new one; for long runs, one that is renewed",
         again=True,
     ),
     Known(

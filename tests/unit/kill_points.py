@@ -31,6 +31,8 @@ import runner.verify.machine_health
 from reports.data.tables import load
 from runner import engines
 from runner.cli.main import app
+from runner.known_messages import due_again
+from runner.results.parcel import decode
 from runner.results.plausible import windows, work
 from runner.results.store import RunStore, read
 
@@ -129,7 +131,7 @@ def try_point(folder: Path, number: int, how: str) -> str:
         # Threads take turns: a run may have an operation less than the one that was counted.
         return "" if os.waitstatus_to_exitcode(status) == 0 else f"it ended with {status} and was not killed"
     runs = list(out.glob("*/run.json"))
-    stored = {path: path.read_bytes() for path in out.glob("*/repeats/*.parcel")}
+    stored = {path: path.read_bytes() for path in out.glob("*/repeats/*.parcel") if has_ended(path)}
     if not runs:
         return "cells were measured in no run" if stored else ""
     (manifest,) = runs
@@ -139,6 +141,13 @@ def try_point(folder: Path, number: int, how: str) -> str:
     if status:
         return f"--resume ended with {status}: {said} {(out.parent / 'printed').read_text()[-1500:]}"
     return lost(manifest.parent, stored)
+
+
+def has_ended(path: Path) -> bool:
+    """False for a repeat that failed by a fault of its machine: --resume measures it again."""
+    parcel = decode(path.read_bytes(), path.name)
+    kind, reason = parcel.ended_by or (None, "")
+    return not due_again(kind, parcel.code, reason, parcel.log)
 
 
 def lost(folder: Path, stored: dict[Path, bytes]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from runner.catalog.images import Image
+    from runner.errors import UserError
 
 
 class ImageCommands(LazyGroup):
@@ -65,6 +66,28 @@ def last_day(given: str | None) -> date:
         return datetime.date.fromisoformat(given) if given else datetime.date.today()
     except ValueError:
         raise UserError(f"--date: {given!r} is not a day; write it like 2026-11-20") from None
+
+
+def one_after_another(act: Callable[[Image], None], images: Iterable[Image]) -> None:
+    """Do it with each image. Where one cannot begin after others were done, the command has begun, and not all was run."""
+    from runner.errors import ExitCode, FoundError, UserError, code_of, system_fault
+
+    for number, image in enumerate(images):
+        try:
+            act(image)
+        except (UserError, OSError) as error:
+            if not number or code_of(error) is not ExitCode.CANNOT_BEGIN:
+                raise
+            raise FoundError(system_fault(error) if isinstance(error, OSError) else str(error)) from error
+
+
+def raise_together(errors: Sequence[UserError], done: int) -> None:
+    """Raise one error of the images that failed, if any did. `done`: how many did not."""
+    from runner.errors import CannotBeginError, ExitCode, FoundError, code_of, whole_code
+
+    if errors:
+        code = whole_code([*map(code_of, errors), *[ExitCode.OK] * done])
+        raise (CannotBeginError if code is ExitCode.CANNOT_BEGIN else FoundError)("\n".join(map(str, errors)))
 
 
 def chosen(names: list[str] | None, locks: bool = True) -> list[Image]:

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from runner.catalog.images import Image
-from runner.cli.images import chosen
+from runner.cli.images import chosen, raise_together
 from runner.cli.shared import BaseImage, note
 from runner.engines.base import Settings
 from runner.engines.docker.engine import DockerEngine
-from runner.errors import CannotBeginError, FoundError, UserError
+from runner.errors import CannotBeginError, UserError
 from runner.images import builder, generated_files
 from runner.images.docker_client import connect, list_images
 from runner.images.transfer import registry
@@ -61,6 +61,4 @@ def build(
     for error in errors:
         if not isinstance(error, UserError):
             raise error
-    if errors:
-        begun = any(not isinstance(error, CannotBeginError) for error in errors)
-        raise (FoundError if begun else CannotBeginError)("\n".join(map(str, errors)))
+    raise_together([error for error in errors if isinstance(error, UserError)], len(images) - len(errors))

@@ -11,7 +11,7 @@ import typer
 
 from runner.catalog.images import Image, load_catalog, load_image
 from runner.catalog.workloads import adapters, load_workloads
-from runner.cli.images import LastDay, Names, SomeNames, chosen, last_day
+from runner.cli.images import LastDay, Names, SomeNames, chosen, last_day, one_after_another
 from runner.cli.shared import note
 from runner.errors import CannotBeginError, UserError, one_code
 from runner.images import consistency as rules
@@ -30,8 +30,7 @@ def lock(names: Names, date: LastDay = None) -> None:
     images = [load_image(Path(name), locks=False) for name in folders]
     if others := [name for name in names if name not in folders]:
         images += chosen(others, locks=False)
-    for image in images:
-        typer.echo(str(make_lock(image, day, note)))
+    one_after_another(lambda image: typer.echo(str(make_lock(image, day, note))), images)
 
 
 def update(

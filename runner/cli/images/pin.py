@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from runner.catalog.images import Image
-from runner.cli.images import SomeNames, chosen
+from runner.cli.images import SomeNames, chosen, one_after_another, raise_together
 from runner.cli.shared import BaseImage, note
 from runner.errors import UserError
 from runner.images.docker_client import connect
@@ -33,25 +33,27 @@ def pin(
     # First: a mistake in a file is said on a machine without an engine, too.
     images = chosen(names)
     client = connect()
-    for image in images:
-        typer.echo(f"{image.name} {image.base} {pin_base(image, client)}")
+    one_after_another(
+        lambda image: typer.echo(f"{image.name} {image.base} {pin_base(image, client)}"),
+        images,
+    )
 
 
 def _pin_published(images: list[Image], registry: str, base_image: str | None) -> None:
-    """Raises RegistryError, once the images that are there are pinned, for those that are not."""
+    """Raises UserError, once the images that are there are pinned, for those that are not."""
     client = connect()
-    absent, there = [], []
+    absent: list[UserError] = []
+    there = []
     for image in images:
         image_recipe = recipe(image, base_image)
         try:
             reference = registries.digest_of(client, image_recipe, registry)
         except registries.RegistryError as error:
-            absent.append(str(error))
+            absent.append(error)
             continue
         pin_published(image, reference)
         there.append(image_recipe)
         typer.echo(f"{image.name} {reference}")
     for name in registries.pin_layers(client, there, registry):
         note(f"{name}: its digest is in images/{registries.LAYERS.name}")
-    if absent:
-        raise registries.RegistryError("\n".join(absent))
+    raise_together(absent, len(there))

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from runner.catalog.architectures import AARCH64, by_name
-from runner.cli.images import Names, chosen
+from runner.catalog.images import Image
+from runner.cli.images import Names, chosen, one_after_another
 from runner.cli.shared import BaseImage, note
 from runner.engines.apptainer import sif
 from runner.errors import UserError
@@ -57,7 +58,8 @@ def push(
         raise UserError(f"--index: {index!r} is not another architecture than this image's; write {AARCH64.docker}")
     client = connect()
     here = list_images(client)
-    for image in images:
+
+    def push_one(image: Image) -> None:
         image_recipe = recipe(image, base_image)
         if builder.built(here, image_recipe) is None:
             raise UserError(f"{image.name} is not built, or stale; `runner images build {image.name}` makes it")
@@ -71,6 +73,8 @@ def push(
             index=AARCH64.docker if index else None,
         )
         typer.echo(f"{image.name} {pushed}")
+
+    one_after_another(push_one, images)
 
 
 class Form(StrEnum):
@@ -92,18 +96,22 @@ def export(
     images = chosen(names)
     client = connect()
     here = list_images(client)
-    recipes = [recipe(image, base_image) for image in images]
-    if missing := [one.image.name for one in recipes if builder.built(here, one) is None]:
+    recipes = {image.name: recipe(image, base_image) for image in images}
+    if missing := [one.image.name for one in recipes.values() if builder.built(here, one) is None]:
         some = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
         raise UserError(f"not built, or stale: {some}; `runner images build {shlex.join(names)}` makes them")
     if form is Form.SIF:
         sif.version()
-    for one in recipes:
+
+    def export_one(image: Image) -> None:
+        one = recipes[image.name]
         if form is Form.SIF:
             path = sif.export(client, one, str(builder.built(here, one)), to, note)
             typer.echo(f"{one.image.name} {path} {path.stat().st_size / 1e9:.2f} GB")
-            continue
+            return
         note(f"exporting {one.image.name}")
         entry, new = folder.export(client, one, to)
         said = "" if new else " (was there)"
         typer.echo(f"{one.image.name} {to / entry.sha256}.tar {entry.bytes / 1e9:.2f} GB{said}")
+
+    one_after_another(export_one, images)

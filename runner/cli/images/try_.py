@@ -20,7 +20,7 @@ from runner.engines import compilation, trial
 from runner.engines.base import EngineError, Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.process.venv import VenvEngine
-from runner.errors import UserError, one_code
+from runner.errors import ExitCode, UserError, code_of, one_code, whole_code
 from runner.images.absent import compiled
 from runner.images.absent.targets import load_targets
 from runner.images.tried import Tried, adapter_sha256, offered, read_record, recorded, shortcomings, write_record
@@ -67,8 +67,9 @@ def try_(
         ),
     ] = None,
 ) -> None:
-    """Writes a record of each image into docs/tried. Exit code 1: an image is not made ready, a framework is not imported although
-    it needs no driver of NVIDIA's, a check is wrong or in error, or none is ok. An image that is not made ready keeps its record."""
+    """Writes a record of each image into docs/tried. Exit code 1: a framework is not imported although it needs no driver of NVIDIA's,
+    a check is wrong or in error, none is ok, or not every image is made ready; 4: none is, for want of a package index, an engine or
+    room. An image that is not made ready keeps its record."""
     if not 1 <= limit <= _LONGEST_LIMIT:
         raise UserError(f"--limit: {limit:g} is not a number of seconds from 1 to {_LONGEST_LIMIT}")
     every = load_workloads()
@@ -79,19 +80,19 @@ def try_(
         if engine != "venv" or driver or keep:
             why = "it uses the environment of --engine venv, and keeps it"
             raise UserError(f"--compile-for takes no --engine, --driver or --keep: {why}")
-        good = [_compiled(image, compile_for.split(","), wanted) for image in chosen(names)]
+        codes = [_compiled(image, compile_for.split(","), wanted) for image in chosen(names)]
         note("`runner images files` writes docs/gpu-compiled.md from the records")
     else:
         here = [for_machine(image, kernel_machine()) for image in chosen(names)]
-        good = [_checked(image, engine, wanted, trial.TrialEngine(driver), keep) for image in here]
+        codes = [_checked(image, engine, wanted, trial.TrialEngine(driver), keep) for image in here]
         note("`runner images files` writes docs/gpu-images.md from the records")
-    raise typer.Exit(one_code(not all(good), is_open=False))
+    raise typer.Exit(whole_code(codes))
 
 
 def _checked(
     image: Image, engine: Literal["venv", "docker"], wanted: _Wanted, venv: trial.TrialEngine, keep: bool
-) -> bool:
-    """Check the adapters of an image on this CPU, and write its record; True if all is good."""
+) -> ExitCode:
+    """Check the adapters of an image on this CPU, and write its record; the exit code of that."""
     checks = [
         check
         for check in offered(image, load_frameworks(), load_workloads().values())
@@ -106,15 +107,18 @@ def _checked(
         checks = [check for check in checks if check not in recorded(image, engine, before)]
         if not checks:
             note(f"{image.name}: every check has its record")
-            return True
-    tried = _tried(image, engine, checks, wanted.limit, venv, keep)
-    if tried is None:
-        return False
+            return ExitCode.OK
+    try:
+        tried = _tried(image, engine, checks, wanted.limit, venv, keep)
+    except EngineError as error:
+        # This error is of the machine and its network, not of the image: the record stays as it is.
+        note(f"runner: {visible(str(error), 4000)}")
+        return code_of(error)
     sentences = shortcomings(image, tried)
     for sentence in sentences:
         note(f"runner: {visible(f'{image.name}: {sentence}', 4000)}")
     typer.echo(str(write_record(image, tried)))
-    return not sentences
+    return one_code(bool(sentences), is_open=False)
 
 
 class _Wanted(NamedTuple):
@@ -129,8 +133,8 @@ class _Wanted(NamedTuple):
         return workload in (self.workloads or (workload,)) and precision in (self.precisions or (precision,))
 
 
-def _compiled(image: Image, names: list[str], wanted: _Wanted) -> bool:
-    """Compile the steps of an image for GPUs that are not here; True if each is ok. A record is written with each step."""
+def _compiled(image: Image, names: list[str], wanted: _Wanted) -> ExitCode:
+    """Compile the steps of an image for GPUs that are not here; the exit code of that. A record is written with each step."""
     targets = load_targets()
     _there("--compile-for", names, targets)
     for why in filter(None, map(compilation.why_not, image.frameworks)):
@@ -156,14 +160,14 @@ def _compiled(image: Image, names: list[str], wanted: _Wanted) -> bool:
             results = compilation.compile_step(VenvEngine(), prepared, step, batch, left, wanted.limit, before)
         except EngineError as error:
             note(f"runner: {visible(str(error), 4000)}")
-            return False
+            return ExitCode.FOUND if prepared else code_of(error)
         for one in results:
             say = one.reason or f"{one.launches} launches"
             say += ", the program of the record" if one.programs_sha256 in same else ""
             note(f"{image.name} {framework} {workload} {precision} {one.target}: {one.outcome}: {visible(say, 400)}")
             good = good and one.outcome in ("ok", "unsupported")
         compiled.write_compiled(image, results, counts)
-    return good
+    return one_code(not good, is_open=False)
 
 
 def _there(option: str, given: list[str] | None, existing: Iterable[str]) -> None:
@@ -179,8 +183,8 @@ def _tried(
     limit: float,
     venv: trial.TrialEngine,
     keep: bool,
-) -> Tried | None:
-    """The trial of one image; None, and the reason is printed, if it could not be made ready.
+) -> Tried:
+    """The trial of one image. Raises EngineError if it could not be made ready.
 
     The record is written with each check: an interrupted one keeps its checks.
     """
@@ -188,15 +192,10 @@ def _tried(
     def keep_record(tried: Tried) -> None:
         write_record(image, tried)
 
-    try:
-        if engine == "docker":
-            docker = DockerEngine(Settings())
-            return trial.attempt(docker, engine, docker.prepare(image, note), [], checks, limit, note, keep_record)
-        prepared, left_out = trial.environment(image, venv, note)
-    except EngineError as error:
-        # This error is of the machine and its network, not of the image: the record stays as it is.
-        note(f"runner: {visible(str(error), 4000)}")
-        return None
+    if engine == "docker":
+        docker = DockerEngine(Settings())
+        return trial.attempt(docker, engine, docker.prepare(image, note), [], checks, limit, note, keep_record)
+    prepared, left_out = trial.environment(image, venv, note)
     try:
         return trial.attempt(venv, engine, prepared, left_out, checks, limit, note, keep_record)
     finally:

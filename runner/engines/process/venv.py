@@ -38,7 +38,7 @@ from runner.engines.process.process import (
     start_process,
     sweep_scratch,
 )
-from runner.errors import naming, system_fault
+from runner.errors import DamagedError, naming, system_fault
 from runner.images.installing import pip_configuration, uv_settings
 from runner.paths import CACHE_FIX, cache_folder, find_program, nearest
 from runner.text import plural, visible
@@ -348,8 +348,9 @@ class _Steps:
         if not known_messages.find(lines) and (cause := known_messages.cause(self._last)):
             lines = f"  {cause}\n{lines}"
         # First: a table shows the beginning.
-        what = known_messages.other_file(lines) or what
-        return EngineError(f"{self._name}: {what}\n{lines}\nthe whole log: {self._log}")
+        other = known_messages.other_file(lines)
+        kind = DamagedError if other else EngineError
+        return kind(f"{self._name}: {other or what}\n{lines}\nthe whole log: {self._log}")
 
     def must_succeed(self, command: Sequence[str], failure: str, programs: Path | None = None) -> None:
         if not self.succeeds(command, programs):

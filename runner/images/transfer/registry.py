@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from runner.catalog.architectures import X86_64, by_name
 from runner.catalog.images import Image
-from runner.errors import UserError
+from runner.errors import CannotBeginError, UserError
 from runner.images.docker_client import (
     DeniedError,
     DockerError,
@@ -207,7 +207,7 @@ def _push_index(name: str, references: Sequence[str]) -> str:
         try:
             ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         except OSError as error:
-            raise RegistryError(f"{name}: an index is pushed by the program docker: {error}") from None
+            raise CannotBeginError(f"{name}: an index is pushed by the program docker: {error}") from None
         if ended.returncode:
             raise RegistryError(f"{name}: the index could not be pushed: {ended.stderr.strip()[-300:]}")
     return ended.stdout.strip().rpartition("\n")[2]

@@ -6,17 +6,32 @@ import ast
 import errno
 import os
 import re
+import socket
+import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
+from email.message import Message
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.error import HTTPError, URLError
 
 import pytest
 from typer.testing import CliRunner
 
 from runner.cli.main import app
 from runner.doctor import preflight
-from runner.errors import MEANINGS, CannotBeginError, EngineError, ExitCode, UserError, code_of_fault, one_code
+from runner.errors import (
+    HOST_FAULTS,
+    MEANINGS,
+    CannotBeginError,
+    EngineError,
+    ExitCode,
+    UserError,
+    code_of_fault,
+    one_code,
+)
 from runner.machine import lease
 from runner.machine.detect import HardwareError, choose_gpus
 from runner.machine.devices import Cpu, Gpu, Machine, Refused
@@ -87,12 +102,61 @@ def test_a_gpu_that_is_gone_could_not_begin_and_a_word_that_names_none_is_a_mist
         assert refused.value.exit_code == code, name
 
 
-def test_no_room_is_the_machines_fault_and_a_wrong_path_the_users() -> None:
-    lacks = ("ENOSPC", "EDQUOT", "EIO", "ENOMEM", "EMFILE")
-    assert {code_of_fault(OSError(getattr(errno, name), os.strerror(1))) for name in lacks} == {4}
-    assert {code_of_fault(OSError(code, "")) for code in (errno.ENOENT, errno.EACCES, errno.EROFS, errno.ENOTDIR)} == {
-        2
-    }
+@pytest.mark.parametrize(
+    ("code", "numbers"),
+    [
+        (4, sorted(HOST_FAULTS)),
+        (4, [errno.EACCES, errno.EPERM, errno.ECONNREFUSED, errno.ENETUNREACH, errno.EFBIG]),
+        (2, [errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP]),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_the_machines_fault_and_a_wrong_path_the_users(
+    tmp_path: Path, code: int, numbers: list[int]
+) -> None:
+    for number in numbers:
+        assert code_of_fault(OSError(number, os.strerror(number), str(tmp_path / "new"))) == code, number
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (URLError(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")), 4),
+        (URLError(socket.gaierror(socket.EAI_NONAME, "Name or service not known")), 4),
+        (URLError(TimeoutError("timed out")), 4),
+        (URLError(ssl.SSLCertVerificationError(1, "certificate verify failed")), 4),
+        (HTTPError("http://a", 407, "Proxy Authentication Required", Message(), None), 4),
+        (HTTPError("http://a", 503, "Service Unavailable", Message(), None), 4),
+        (HTTPError("http://a", 404, "Not Found", Message(), None), 2),
+        (URLError("unknown url type: gopher"), 2),
+    ],
+)
+def test_an_address_that_does_not_answer_is_no_mistake_and_one_that_is_not_there_is(error: OSError, code: int) -> None:
+    assert code_of_fault(error) == code
+
+
+def test_a_file_that_may_not_be_read_is_a_mistake_and_a_folder_that_may_not_be_written_is_none(tmp_path: Path) -> None:
+    """In a process of another user, as root may read and write all."""
+    secret, folder = tmp_path / "secret", tmp_path / "folder"
+    secret.touch(0o600)
+    folder.mkdir(0o755)
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o755)
+    script = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from runner.errors import code_of_fault
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+def code(act):
+    try:
+        act()
+    except OSError as error:
+        return int(code_of_fault(error))
+print(code(lambda: open(sys.argv[2])), code(lambda: open(sys.argv[3] + "/new", "w")), code(lambda: os.mkdir(sys.argv[3] + "/new")))
+"""
+    command = [sys.executable, "-c", script, str(PROJECT), str(secret), str(folder)]
+    if os.getuid():
+        pytest.skip("left out, because only root can become another user")
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "2 4 4\n"
 
 
 @pytest.mark.parametrize(

@@ -220,8 +220,9 @@ class IndexSite:
             if not is_address(self.place):
                 return read_bytes(Path(self.place) / file, _MOST_BYTES)
             return download(f"{self.place.rstrip('/')}/{file}", _MOST_BYTES)
-        except (OSError, ValueError) as error:
-            why = f"cannot be read ({in_a_line(getattr(error, 'strerror', None) or str(error), 300)})"
-        except DownloadError as error:
+        except (OSError, ValueError, DownloadError) as error:
             why = str(error)
-        raise SiteError(f"--references {self.place}: {file} {why}; name the folder or the address of an index")
+            if not isinstance(error, DownloadError):
+                why = f"cannot be read ({in_a_line(getattr(error, 'strerror', None) or why, 300)})"
+            advice = "name the folder or the address of an index"
+            raise SiteError(f"--references {self.place}: {file} {why}; {advice}") from None

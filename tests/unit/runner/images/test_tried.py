@@ -428,7 +428,7 @@ def test_an_image_that_cannot_be_made_ready_keeps_its_record(unprepared: Image) 
     path = tried.write_record(unprepared, record(unprepared))
     before = path.read_bytes()
     result = run_try(unprepared.name)
-    assert result.exit_code == 1
+    assert result.exit_code == 4
     assert "no network\u2407" in result.output
     assert path.read_bytes() == before
 

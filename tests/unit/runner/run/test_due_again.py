@@ -36,6 +36,9 @@ WORDS = [
     "the container could not be made: read /var/lib/docker/1: input/output error",
     "the container could not be made: open /var/lib/docker/1: too many open files",
     "the container could not be made: write /var/lib/docker/1: disk quota exceeded",
+    "the container could not be made: mkdir /var/lib/docker/1: structure needs cleaning",
+    "the container could not be made: open /lustre/1: cannot send after transport endpoint shutdown",
+    "the container could not be made: open /nfs/1: key has expired",
 ]
 
 
@@ -183,6 +186,7 @@ WHOLE = {
     "your quota on a disk is used up": "OSError: [Errno 122] Disk quota exceeded",
     "the limit of open files of a process is too low": "OSError: [Errno 24] Too many open files",
     "a folder on a network's disk was removed or exported anew while it was in use": "OSError: [Errno 116] Stale file handle",
+    "your ticket for a disk on the network is over": "OSError: [Errno 127] Key has expired: '/home/a'",
     "a disk can only be read": "OSError: [Errno 30] Read-only file system",
     "something removed files of the environment, as a purge of old files does": "its environment has lost 1 file, such as a.py",
     "an error of the GPU's memory ended this program, and stayed within it": "RuntimeError: CUDA error: CUDA_ERROR_CONTAINED",

@@ -30,7 +30,8 @@ ERRORS = {
     "EROFS": ("800",),
     # What a file system of many machines ends with, and what a ticket that is over does.
     "EDQUOT": ("400",),
-    "ESHUTDOWN": ("600",),
+    # Python has one class of errors for the second one and for a reader that is gone.
+    "ESHUTDOWN": ("54", "600"),
     "EACCES": ("250",),
     # From then on, until --resume.
     "EIO+": ("250", "700"),
