@@ -185,7 +185,8 @@ def main(folder: Path, how: str, numbers: Sequence[int]) -> None:
             print((folder / "whole" / "printed").read_text(), file=sys.stderr)
         sys.exit("the run that nobody kills did not end well")
     # A share of all operations, in thousandths, or each of them.
-    points = [1 + number * (operations - 1) // 1000 for number in numbers] or list(range(1, operations + 1))
+    shares = dict.fromkeys(1 + number * (operations - 1) // 1000 for number in numbers)
+    points = list(shares) or list(range(1, operations + 1))
     wrong = {point: why for point in points if (why := try_point(folder, point, how))}
     wrong |= {0: why} if (why := lost(whole.parent, {})) else {}
     print(json.dumps({"operations": operations, "points": len(points), "wrong": wrong}))
