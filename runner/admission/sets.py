@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from runner.admission.windows_alike import Forms, Windows, forms
 from runner.results.rows import chosen, floats, place_codes, rows_of
-from runner.results.statistics import Array
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,13 +30,6 @@ BESIDE = "beside another repeat of this run it cannot be: "
 # The windows of two repeats on one device may overlap by so much, and by half of the shorter ones: a clock is set meanwhile.
 _MOST_OVERLAP_SECONDS, _MOST_OVERLAP = 5.0, 0.5
 
-# Windows as those of another repeat: how one differs from the one before it is the same to a thousandth, in the median of so many windows.
-# Two repeats differ by their noise. A pattern that both have, such as that of their data, is not a thousand times as large. Windows that
-# differ by less than this have no pattern.
-_SAME_PATTERN = 1e-3
-_FEWEST_WINDOWS = 12
-_LEAST_PATTERN = 1e-5
-
 # Telemetry as that of another repeat: half of at least so many rows are equal in every column, of those that have one of these: counters
 # of the machine, which only rise, and what a GPU draws. A cell's own counters begin at 0 in each repeat.
 _OF_THE_MACHINE = ("machine_cpu_seconds", "energy_joules", "power_watts", "pcie_sent_bytes", "pcie_received_bytes")
@@ -46,14 +39,13 @@ _MOST_ALIKE = 20
 
 # Of the rows of one repeat so many stand for all: those of the lowest marks, which a copy has as well.
 _MOST_MARKS = 128
-_MOST_DIFFERENCES = 64
 
 
 @dataclass(frozen=True)
 class NoisePrint:
     """By what a repeat is known again in another run, whoever brings it: the noise of its windows, and rows of its telemetry."""
 
-    windows: tuple[float, ...] = ()
+    windows: Forms = ()
     telemetry: tuple[int, ...] = ()
 
 
@@ -62,30 +54,21 @@ class KnownNoises:
 
     def __init__(self) -> None:
         self._known: list[tuple[NoisePrint, str]] = []
-        self._first: list[tuple[float, ...]] = []
-        self._of_first: list[int] = []
+        self._windows: Windows[str] = Windows()
         self._of_mark: dict[int, list[int]] = defaultdict(list)
 
     def add(self, noise: NoisePrint, where: str) -> None:
         """Know this repeat again."""
         at = len(self._known)
         self._known.append((noise, where))
-        if len(noise.windows) >= _FEWEST_WINDOWS - 1:
-            self._first.append(noise.windows[: _FEWEST_WINDOWS - 1])
-            self._of_first.append(at)
+        self._windows.add(noise.windows, where)
         for mark in noise.telemetry:
             self._of_mark[mark].append(at)
 
     def copied_by(self, noise: NoisePrint) -> tuple[str, str] | None:
         """How a repeat has the noise of a known one, and where that is; None where it has its own."""
-        own = np.array(noise.windows)
-        if self._first and len(own) >= _FEWEST_WINDOWS - 1:
-            # All at once; nearly all differ by far more than this in their first windows.
-            apart = np.median(np.abs(np.array(self._first) - own[: _FEWEST_WINDOWS - 1]), axis=1)
-            for near in np.flatnonzero(apart <= 10 * _SAME_PATTERN * np.median(np.abs(own))).tolist():
-                other, where = self._known[self._of_first[near]]
-                if _same_pattern(own, np.array(other.windows)):
-                    return "it has the windows of", where
+        for where in self._windows.like(noise.windows):
+            return "it has the windows of", where
         shared = Counter(at for mark in noise.telemetry for at in self._of_mark.get(mark, ()))
         for at, _ in shared.most_common(_MOST_ALIKE):
             other, where = self._known[at]
@@ -98,7 +81,7 @@ class KnownNoises:
 
 def noises(tables: Mapping[str, pa.Table]) -> dict[Place, NoisePrint]:
     """The noise of each repeat, as far as it has some."""
-    windows = {place: tuple(pattern[:_MOST_DIFFERENCES].tolist()) for place, pattern in _patterns(tables["samples"])}
+    windows = dict(_forms(tables["samples"]))
     rows: dict[Place, tuple[int, ...]] = {}
     codes, places, marks = _marks(tables["telemetry"])
     for code, place in enumerate(places):
@@ -195,35 +178,22 @@ def _unix(moment: str) -> float:
 
 
 def _same_windows(samples: pa.Table) -> Iterator[tuple[Place, Place, str]]:
-    """The repeats whose windows are those of another one, as they are or times a factor, with no noise of their own."""
-    patterns = sorted(_patterns(samples), key=lambda pattern: float(pattern[1][0]))
-    scales = [float(np.median(np.abs(pattern))) for _, pattern in patterns]
-    for at, (place, pattern) in enumerate(patterns):
-        near = 10 * _SAME_PATTERN * scales[at]
-        for other, another in patterns[at + 1 :]:
-            if another[0] - pattern[0] > near:
-                break
-            if abs(another[1] - pattern[1]) > near:
-                continue
-            if _same_pattern(pattern, another):
-                yield place, other, "it has the windows of"
+    """The repeats whose windows are those of another one."""
+    known: Windows[Place] = Windows()
+    every = dict(_forms(samples))
+    for place, each in every.items():
+        known.add(each, place)
+    for place, each in every.items():
+        yield from ((place, other, "it has the windows of") for other in {*known.like(each)} - {place})
 
 
-def _same_pattern(one: Array, other: Array) -> bool:
-    """True if two repeats have one noise."""
-    most = min(len(one), len(other))
-    return bool(np.median(np.abs(one[:most] - other[:most])) <= _SAME_PATTERN * np.median(np.abs(one)))
-
-
-def _patterns(samples: pa.Table) -> Iterator[tuple[Place, Array]]:
-    """How each steady window of a repeat differs from the one before it."""
+def _forms(samples: pa.Table) -> Iterator[tuple[Place, Forms]]:
+    """The forms of the windows of each repeat that has some."""
     for place, rows in _by_place(samples):
         steady = np.array([stage == "steady" for stage in samples["stage"].take(rows).to_pylist()], bool)
         seconds, steps = (floats(samples, name)[rows][steady] for name in ("seconds", "steps"))
-        if len(seconds) >= _FEWEST_WINDOWS and np.all(seconds > 0) and np.all(steps > 0):
-            pattern = np.diff(np.log(seconds / steps))
-            if np.median(np.abs(pattern)) >= _LEAST_PATTERN:
-                yield place, pattern
+        if np.all(steps > 0) and (each := forms(seconds / steps)):
+            yield place, each
 
 
 def _by_place(table: pa.Table) -> Iterator[tuple[Place, npt.NDArray[np.int64]]]:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import random
+import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from runner.admission import sets
 from runner.admission.renew import renew
+from runner.admission.windows_alike import Windows, forms
 from runner.results import store
 from runner.results.on_disk.schema import no_rows
 from runner.results.parcel import Parcel, encode
 from runner.results.store import RunStore
 from tests.fixtures import stored, synthetic
-from tests.fixtures.events import in_windows
+from tests.fixtures.events import in_windows, rearrange
 from tests.fixtures.nodes import parcel_of
 from tests.fixtures.plans import make_cell
 
@@ -57,6 +61,27 @@ def noisy(noise: float, factor: float = 1.0) -> Change:
     return change
 
 
+def rearranged(order: Callable[[list[float]], list[float]]) -> Change:
+    """The steady windows in another order, or as long as `order` makes them; at another hour."""
+
+    def change(parcel: Parcel) -> Parcel:
+        events = [json.loads(line) for _, line in parcel.tape]
+        rearrange(events, order)
+        tape = [(at, json.dumps(event).encode() + b"\n") for (at, _), event in zip(parcel.tape, events, strict=True)]
+        return replace(later(parcel), tape=tuple(tape))
+
+    return change
+
+
+def mixed(windows: list[float]) -> list[float]:
+    return random.Random(3).sample(windows, len(windows))
+
+
+def spread(factor: float) -> Callable[[list[float]], list[float]]:
+    """How far each window is from the middle one, times a factor."""
+    return lambda windows: [statistics.median(windows) + factor * (one - statistics.median(windows)) for one in windows]
+
+
 def other_telemetry(change: Change) -> Change:
     def made(parcel: Parcel) -> Parcel:
         rows = tuple({**row, "machine_cpu_seconds": row["machine_cpu_seconds"] + 9.25} for row in parcel.telemetry)
@@ -72,6 +97,14 @@ FORGED: dict[str, tuple[Change, str]] = {
     "times a factor": (noisy(0.0, 0.97), "it has the windows of"),
     "with half a percent of noise": (noisy(5e-3), "it has the telemetry of"),
     "with other telemetry": (other_telemetry(noisy(1e-6)), "it has the windows of"),
+    "backwards": (other_telemetry(rearranged(lambda windows: windows[::-1])), "it has the windows of"),
+    "begun five windows later": (
+        other_telemetry(rearranged(lambda all_: all_[5:] + all_[:5])),
+        "it has the windows of",
+    ),
+    "in another order": (other_telemetry(rearranged(mixed)), "it has the windows of"),
+    "mirrored": (other_telemetry(rearranged(spread(-1.0))), "it has the windows of"),
+    "with half of the noise": (other_telemetry(rearranged(spread(0.5))), "it has the windows of"),
 }
 
 
@@ -153,3 +186,29 @@ def test_honest_repeats_are_not_accused_in_many_drawn_runs(tmp_path: Path) -> No
         # All of them begin at one time.
         tables = store.tables_of([folder], ("samples", "telemetry")) | {"cells": no_rows("cells")}
         assert sets.together(tables, run.manifest()) == {}
+
+
+NOISES: dict[str, Callable[[np.random.Generator, int], Any]] = {
+    "noise": lambda chance, count: 1 + 0.005 * chance.standard_normal(count),
+    "noise, by a clock of few steps": lambda chance, count: np.round(500 * (1 + 0.005 * chance.standard_normal(count))),
+    "a pattern of the data": lambda chance, count: (
+        np.random.default_rng(0).uniform(0.9, 1.1, count) * (1 + 0.002 * chance.standard_normal(count))
+    ),
+    "two kinds of batches": lambda chance, count: (
+        (1 + 0.1 * (np.arange(count) % 2)) * (1 + 0.002 * chance.standard_normal(count))
+    ),
+    "a clock that falls": lambda chance, count: 1 + 0.01 * np.arange(count) + 0.0005 * chance.standard_normal(count),
+}
+
+
+@pytest.mark.parametrize("count", [12, 40])
+@pytest.mark.parametrize("noise", NOISES)
+def test_honest_windows_are_not_those_of_another_repeat_in_any_order(noise: str, count: int) -> None:
+    chance, known = np.random.default_rng(count), Windows[int]()
+    repeats = [forms(NOISES[noise](chance, count)) for _ in range(200)]
+    for number, repeat in enumerate(repeats):
+        known.add(repeat, number)
+    assert {(one, other) for one, repeat in enumerate(repeats) for other in known.like(repeat) if one != other} == set()
+    with_pattern = [number for number, repeat in enumerate(repeats) if repeat]
+    assert len(with_pattern) > 150
+    assert all(number in known.like(repeats[number]) for number in with_pattern), "each is known again"

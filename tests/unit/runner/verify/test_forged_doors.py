@@ -32,7 +32,7 @@ from runner.results.store import RunStore
 from runner.verify.references.contributed import collection as contributed
 from runner.verify.references.contributed import layout
 from tests.fixtures.contributions import MODELS, RECORDED, Events, cell_of, contribution, events_of, gpu_of, retold
-from tests.fixtures.events import in_windows
+from tests.fixtures.events import rearrange
 from tests.fixtures.forgeries import each, faster, untimed
 from tests.fixtures.more_steps import everywhere, more
 
@@ -70,19 +70,27 @@ def later(parcel: Parcel, seconds: float, energy: float = 0.0) -> Parcel:
     return replace(parcel, started_unix=(parcel.started_unix or 0.0) + seconds, telemetry=rows)
 
 
-def copies(noise: float, seconds: float = 0.0) -> Forgery:
-    """The first repeat as all of them; with noise on its windows, hours later, beside other telemetry."""
+def as_they_are(windows: list[float]) -> list[float]:
+    return windows
+
+
+def backwards(windows: list[float]) -> list[float]:
+    return windows[::-1]
+
+
+def copies(noise: float, seconds: float = 0.0, *orders: Callable[[list[float]], list[float]]) -> Forgery:
+    """The first repeat as all of them; with noise on its windows, in these orders, hours later, beside other telemetry."""
 
     def change(parcels: Parcels) -> Parcels:
         made = []
         for at, parcel in enumerate(parcels):
-            chance = random.Random(at)
+            chance, order = random.Random(at), orders[at] if orders else as_they_are
 
-            def events(every: Events, chance: random.Random = chance) -> Events:
+            def events(every: Events, chance: random.Random = chance, order: Any = order) -> Events:
                 for event in every:
                     if event["event"] == "sample":
                         event["seconds"] *= 1 - noise * chance.random()
-                in_windows(every)
+                rearrange(every, order)
                 return every
 
             (copy,) = retold(events)([parcels[0]])
@@ -157,6 +165,9 @@ FORGERIES: dict[str, Forgery] = {
     "no telemetry": each_parcel(lambda parcel: replace(parcel, telemetry=())),
     "one repeat as all": copies(0.0),
     "one repeat as all, with 0.0001 % of noise, at other hours": copies(1e-6, 7200.0),
+    "one repeat as all, backwards and by size, at other hours, with other telemetry": copies(
+        0.0, 7200.0, as_they_are, backwards, sorted
+    ),
     "one repeat as all, with 0.5 % of noise, at other hours, with other telemetry": copies(5e-3, 7200.0),
 }
 
