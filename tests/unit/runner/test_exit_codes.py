@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import errno
+import getpass
 import os
 import re
 import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from email.message import Message
 from pathlib import Path
@@ -139,8 +141,9 @@ def test_a_file_that_may_not_be_read_is_a_mistake_and_a_folder_that_may_not_be_w
     secret, folder = tmp_path / "secret", tmp_path / "folder"
     secret.touch(0o600)
     folder.mkdir(0o755)
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.is_relative_to(Path(tempfile.gettempdir()) / f"pytest-of-{getpass.getuser()}"):
+            parent.chmod(0o755)
     script = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
