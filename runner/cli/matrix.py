@@ -17,6 +17,7 @@ from runner.admission.renew import renew
 from runner.cli.report import Reporter, report_path, write_renewed, write_report, write_report_beside
 from runner.cli.shared import TextOrJson, flag_of, note, takes_options
 from runner.errors import ExitCode, NothingBegunError, UserError, code_of_fault, one_code, system_fault
+from runner.errors import code_of as code_of_error
 from runner.json_document import print_document
 from runner.results.store import RunStore, statuses
 from runner.run import begin, budget, progress
@@ -110,6 +111,7 @@ def measure(
     from runner.run import summary
     from runner.run.execution import Meanwhile, execute
 
+    before = run.finished()
     try:
         progress.announce(
             prospect, prospect.jobs_left(run) if resumed else None, "--dry-run" if prospect.plan.skips else ""
@@ -132,7 +134,14 @@ def measure(
     except OSError as error:
         disks = rooms(run.folder, prospect.engine.images_folder)
         note(f"runner: {system_fault(error)} ({disks}); what had ended is kept. Go on with: {summary.go_on_with(run)}")
-        return ExitCode.FOUND if run.parcels() else code_of_fault(error)
+        # What an earlier call measured was not begun by this one.
+        return ExitCode.FOUND if run.finished() - before else code_of_fault(error)
+    except UserError as error:
+        # One that came before anything was measured has its own advice.
+        if code_of_error(error) is not ExitCode.CANNOT_BEGIN or not run.finished() - before:
+            raise
+        note(f"runner: {error}; what had ended is kept. Go on with: {summary.go_on_with(run)}")
+        return ExitCode.FOUND
     except KeyboardInterrupt:
         note(f"runner: interrupted; go on with: {summary.go_on_with(run)}")
         return ExitCode.INTERRUPTED

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import known_messages, trees
+from runner.errors import ExitCode
 from runner.results.on_disk import derived
 from runner.results.on_disk.derived import parcel_name as parcel_name
 from runner.results.on_disk.schema import SCHEMA_VERSION as SCHEMA_VERSION
@@ -43,6 +44,12 @@ _MOST_LATEST = 256
 
 # Bytes of a file that tell its kind.
 _HEAD = 200
+
+
+class GoneError(StoreError):
+    """The folder of a run that was moved or removed while the run went on: not all of it was run."""
+
+    exit_code = ExitCode.FOUND
 
 
 class RunStore:
@@ -107,9 +114,9 @@ class RunStore:
         return manifest
 
     def refuse_gone(self) -> None:
-        """Raises StoreError where somebody moved or removed the run: what were stored now would belong to none."""
+        """Raises GoneError where somebody moved or removed the run: what were stored now would belong to none."""
         if self._is_run and not (self.folder / "run.json").is_file():
-            raise StoreError(
+            raise GoneError(
                 f"{self.folder} has no run.json any more: it was moved or removed in mid-run; put it back, then say --resume {self.run_id}"
             )
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import PROJECT
+from runner.errors import ExitCode
 from runner.results import store
-from tests.fixtures.mounts import ENDS, TROUBLES
+from tests.fixtures.mounts import ENDS, TROUBLES, tmpfs
 from tests.fixtures.toys import toy_variables
 from tests.fixtures.waiting import wait_for
 from tests.fixtures.warm import WarmProcess
@@ -59,8 +60,10 @@ def test_a_disk_that_fails_in_mid_run_loses_nothing_and_resume_measures_the_rest
         with what.befalls(tmp_path / disk):
             _, said = process.communicate(timeout=120)
             if not mended and disk != "tmp":
-                _, again = matrix(tmp_path, "--resume", folder.name).communicate(timeout=120)
+                resumed = matrix(tmp_path, "--resume", folder.name)
+                _, again = resumed.communicate(timeout=120)
                 assert "Traceback" not in again
+                assert resumed.returncode == ExitCode.CANNOT_BEGIN, again
         assert "Traceback" not in said
         command = f"runner matrix --resume {folder.name} --out {tmp_path / 'results'}"
         if disk != "tmp":
@@ -75,3 +78,28 @@ def test_a_disk_that_fails_in_mid_run_loses_nothing_and_resume_measures_the_rest
         assert resumed.returncode == 0, said
         assert Counter(store.statuses(folder).values()) == {"ok": 6}
         assert stored.items() <= parcels(tmp_path).items(), "what had ended is not measured again"
+
+
+@pytest.mark.slow
+def test_a_read_only_disk_that_is_mounted_over_the_cache_in_mid_run_ends_it_with_the_command_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key of the installation is out of sight then, and without it nothing is stored."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in DISKS:
+        (tmp_path / name).mkdir()
+    (tmp_path / "started").touch()
+    process = matrix(tmp_path)
+    wait_for(lambda: list(tmp_path.glob("results/*/repeats/*.parcel")))
+    (folder,) = (path.parent for path in tmp_path.glob("results/*/run.json"))
+    with tmpfs(tmp_path / "cache", "ro"):
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == ExitCode.FOUND
+        assert f"runner matrix --resume {folder.name} --out {tmp_path / 'results'}" in said
+        resumed = matrix(tmp_path, "--resume", folder.name)
+        _, said = resumed.communicate(timeout=120)
+        assert resumed.returncode == ExitCode.CANNOT_BEGIN, said
+    resumed = matrix(tmp_path, "--resume", folder.name)
+    _, said = resumed.communicate(timeout=120)
+    assert resumed.returncode == 0, said
+    assert Counter(store.statuses(folder).values()) == {"ok": 6}
