@@ -79,7 +79,8 @@ def _share(own: Array, others: Array) -> Array:
         return np.zeros(len(others))
     factors = np.median(others[:, own != 0] / own[own != 0], axis=1, keepdims=True)
     same = np.abs(others - factors * own) <= _SAME * np.abs(factors) * np.median(np.abs(own))
-    return np.mean(same, axis=1)
+    shares: Array = np.mean(same, axis=1)
+    return shares
 
 
 def _are_alike(one: _Form, other: _Form) -> bool:
