@@ -22,7 +22,7 @@ from reports.answers.run_history import states
 from reports.answers.sessions import two_runs
 from reports.answers.standing import Standing, standing
 from reports.answers.to_loss import LossAnswer, loss_answers
-from reports.data.groups import blocks_of, group_of
+from reports.data.groups import Comparable, blocks_of, groups_of
 from reports.data.model import NO_TELEMETRY, Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.wording import duration, listing, number, percent, plural
 from runner.results import statistics
@@ -81,10 +81,12 @@ def _each_once(tables: Tables) -> list[tuple[Group, _OfRuns]]:
     changed = _changed(of_groups, tables)
     merged = [[_newest(name, same, changed) for name, same in copies.items()] for copies in of_groups]
     blocks = blocks_of(cell for cells in merged for cell in cells)
-    return [
-        (group_of(group.anchor, group.key, [*cells, *group.others], blocks), _sentences(copies, changed))
-        for group, cells, copies in zip(groups, merged, of_groups, strict=True)
+    comparable = [
+        Comparable(group.anchor, group.key, [*cells, *group.others])
+        for group, cells in zip(groups, merged, strict=True)
     ]
+    said = [_sentences(copies, changed) for copies in of_groups]
+    return list(zip(groups_of(comparable, blocks), said, strict=True))
 
 
 def _copies(group: Group, order: Mapping[str, int]) -> dict[str, list[MeasuredCell]]:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, unsettled
 from reports.specifications import specification
@@ -14,7 +15,7 @@ from reports.wording import listing
 from runner.results import steadiness
 from runner.results.cells import Key
 from runner.results.rank.blocks import Blocks
-from runner.results.rank.ranking import MARGIN, Contender, Field, Pair, in_blocks, levelled
+from runner.results.rank.ranking import MARGIN, Contender, Field, Pair, among_tables, in_blocks, levelled
 from runner.results.statistics import Estimate
 
 
@@ -24,18 +25,29 @@ def workloads(cells: Sequence[MeasuredCell], *, compared: bool = True) -> tuple[
     grouped: dict[str, dict[Key, list[MeasuredCell]]] = {}
     for cell in cells:
         grouped.setdefault(cell.key.workload, {}).setdefault(cell.key, []).append(cell)
-    blocks = blocks_of(cells) if compared else Blocks({})
-    workloads = []
-    for name in sorted(grouped):
-        groups = _with_sources(grouped[name])
-        ordered = sorted(
-            groups,
-            key=lambda key: (key.device_kind, key.device_model, key.devices, key.scaling, key.precision, key.preset),
-        )
-        grouping = group_of if compared else _by_step_time
-        done = tuple(grouping(f"group-{_digest(repr(key))}", key, groups[key], blocks) for key in ordered)
-        workloads.append(_described(_anchor(name), name, done))
-    return tuple(workloads)
+    comparable = [
+        Comparable(f"group-{_digest(repr(key))}", key, groups[key])
+        for name in sorted(grouped)
+        for groups in [_with_sources(grouped[name])]
+        for key in sorted(groups, key=_in_order)
+    ]
+    found = groups_of(comparable, blocks_of(cells)) if compared else [_by_step_time(one) for one in comparable]
+    return tuple(
+        _described(_anchor(name), name, tuple(group for group in found if group.key.workload == name))
+        for name in sorted(grouped)
+    )
+
+
+class Comparable(NamedTuple):
+    """Cells that may be compared: the anchor of their group, what they have in common, and the cells."""
+
+    anchor: str
+    key: Key
+    cells: Sequence[MeasuredCell]
+
+
+def _in_order(key: Key) -> tuple[object, ...]:
+    return key.device_kind, key.device_model, key.devices, key.scaling, key.precision, key.preset
 
 
 def _anchor(name: str) -> str:
@@ -74,20 +86,30 @@ def field_of(cells: Sequence[MeasuredCell], beside: Iterable[MeasuredCell]) -> F
     return Field(named, blocks, cells[0].key.device_kind)
 
 
-def group_of(anchor: str, key: Key, cells: Sequence[MeasuredCell], blocks: Blocks) -> Group:
-    """The group with its cells in the order of their step times, which are those within blocks."""
-    fit: dict[Hashable, MeasuredCell] = {
-        cell.anchor: levelled(cell, blocks, cell.anchor) for cell in cells if not cell.unranked
-    }
-    field = Field({name: _contender(cell) for name, cell in fit.items()}, blocks, key.device_kind)
-    others = tuple(cell for cell in cells if cell.unranked)
-    return Group(anchor, key, tuple(_ranked(name, fit, field) for name in field.order), others, field)
+def groups_of(comparable: Sequence[Comparable], blocks: Blocks) -> list[Group]:
+    """The groups of one report. Each has its cells in the order of their step times, which are those within blocks."""
+    fits: list[dict[Hashable, MeasuredCell]] = [
+        {cell.anchor: levelled(cell, blocks, cell.anchor) for cell in one.cells if not cell.unranked}
+        for one in comparable
+    ]
+    fields = among_tables(
+        [
+            Field({name: _contender(cell) for name, cell in fit.items()}, blocks, one.key.device_kind)
+            for one, fit in zip(comparable, fits, strict=True)
+        ]
+    )
+    return [_group(*of_one) for of_one in zip(comparable, fits, fields, strict=True)]
 
 
-def _by_step_time(anchor: str, key: Key, cells: Sequence[MeasuredCell], blocks: Blocks) -> Group:
+def _group(one: Comparable, fit: Mapping[Hashable, MeasuredCell], field: Field) -> Group:
+    others = tuple(cell for cell in one.cells if cell.unranked)
+    return Group(one.anchor, one.key, tuple(_ranked(name, fit, field) for name in field.order), others, field)
+
+
+def _by_step_time(one: Comparable) -> Group:
     """The group without a rank, its cells in the order of their step times; those that may not be ranked come last."""
-    ordered = sorted(cells, key=lambda cell: math.inf if cell.unranked or cell.step is None else cell.step.value)
-    return Group(anchor, key, (), tuple(ordered), Field({}, blocks, key.device_kind))
+    ordered = sorted(one.cells, key=lambda cell: math.inf if cell.unranked or cell.step is None else cell.step.value)
+    return Group(one.anchor, one.key, (), tuple(ordered), Field({}, Blocks({}), one.key.device_kind))
 
 
 def _contender(cell: MeasuredCell) -> Contender:

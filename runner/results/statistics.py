@@ -454,6 +454,8 @@ class Difference:
     value: float
     error: float
     freedom: float
+    # The error may be larger than these few degrees of freedom show, and what is known besides adds none to them.
+    doubted: bool = False
 
 
 def _welch(above: Sequence[Timings], below: Sequence[Timings]) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from runner.plan.plan import Cell
 from runner.results import statistics, store
 from runner.results.cells import MOST_NOISE, Key, StoredCell, stored_cells
 from runner.results.rank.blocks import Blocks, InBlock
-from runner.results.rank.ranking import Contender, Field, bad_repeats
+from runner.results.rank.ranking import Contender, Field, among_tables, bad_repeats, in_block
 from runner.results.rows import by_repeat, rows_of
 from runner.run.budget import MOST_REPEATS, OpenPair
 
@@ -96,11 +96,10 @@ def _is_ranked(cell: StoredCell) -> bool:
 
 def _in_blocks(cell: StoredCell, before: set[tuple[str, int]]) -> Sequence[InBlock]:
     """The repeats of a cell. Those before the run was resumed are of another session."""
-    logs = []
-    for repeat, log in zip(cell.measured, cell.log_levels.tolist(), strict=True):
-        session = cell.key.device_model, (cell.cell_id, repeat.number) in before
-        logs.append(InBlock((session, repeat.number), log, session, repeat.began))
-    return logs
+    return [
+        in_block(cell, at, (cell.key.device_model, (cell.cell_id, repeat.number) in before))
+        for at, repeat in enumerate(cell.measured)
+    ]
 
 
 def open_pairs(
@@ -112,8 +111,11 @@ def open_pairs(
     """
     blocks = Blocks({name: logs for column in columns for name, logs in column.items()})
     ranked: list[tuple[int, tuple[Name, Name, int | None]]] = []
-    for column in columns:
-        field = Field({name: _contender(name, logs, blocks) for name, logs in column.items()}, blocks, device_kind)
+    fields = [
+        Field({name: _contender(name, logs, blocks) for name, logs in column.items()}, blocks, device_kind)
+        for column in columns
+    ]
+    for column, field in zip(columns, among_tables(fields), strict=True):
         first = next(name for name in column if name == field.first)
         left = [
             name

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -70,6 +70,7 @@ class InBlock(NamedTuple):
     log: float
     session: Hashable = None  # which holds the block
     began: float = math.nan  # seconds on the session's clock; not trusted
+    program: Hashable = None  # the image and framework: its cells of other workloads scatter much as this one does
 
 
 @dataclass(frozen=True)
@@ -160,14 +161,23 @@ class Joined:
     logs: Mapping[Hashable, Sequence[InBlock]]
 
     def difference(self, above: Hashable, below: Hashable) -> Difference | None:
-        """As that of Blocks."""
+        """As that of Blocks. A quiet cell of a program that has a loud one may be loud too: three of its repeats may be near one another by
+        chance. Then its variance is known as well as its own repeats show one, and no better."""
+        known = self._difference(above, below)
+        doubted = [cell for cell in (above, below) if cell in self._fit.logs and self._loud_kin(cell)]
+        if known is None or not doubted:
+            return known
+        most = min(len(self.logs[cell]) - 1 for cell in doubted)
+        return replace(known, freedom=min(known.freedom, most), doubted=True)
+
+    def _difference(self, above: Hashable, below: Hashable) -> Difference | None:
         fit = self._fit
         if fit.freedom < FEWEST_FREEDOM:
             return None
         if above in fit.logs and below in fit.logs:
             return fit.difference(above, below) if fit.joins(above, below) else None
         value = self._value(above) - self._value(below)
-        sides = [fit.own(cell) if cell in fit.logs else _own(self._beside[cell]) for cell in (above, below)]
+        sides = [fit.own(cell) if cell in fit.logs else self._of_loud(cell) for cell in (above, below)]
         error = math.hypot(*(side.deviation for side in sides))
         spread = sum(side.deviation**4 / side.freedom for side in sides)
         return Difference(value, error, error**4 / spread if spread else sides[0].freedom)
@@ -180,6 +190,19 @@ class Joined:
     def loud(self) -> Mapping[Hashable, int]:
         """The loud cells, each with the place of its repeat that lies farthest from the median of its repeats."""
         return {cell: int(np.argmax(np.abs(logs - np.median(logs)))) for cell, logs in self._beside.items()}
+
+    def _loud_kin(self, cell: Hashable) -> Sequence[Hashable]:
+        """The loud cells of the same program, itself included."""
+        program = self.logs[cell][0].program
+        alike = [other for other in self._beside if program is not None and self.logs[other][0].program == program]
+        return alike or [cell] * (cell in self._beside)
+
+    def _of_loud(self, cell: Hashable) -> Scatter:
+        """The error of a loud cell's level. All loud cells of its program show how far its repeats scatter."""
+        kin = [self._beside[other] for other in self._loud_kin(cell)]
+        freedom = sum(len(logs) - 1 for logs in kin)
+        variance = sum(float(np.var(logs)) * len(logs) for logs in kin) / freedom
+        return Scatter(math.sqrt(variance / len(self._beside[cell])), freedom, freedom)
 
     def _value(self, cell: Hashable) -> float:
         return self._fit.level(cell) if cell in self._fit.logs else float(np.mean(self._beside[cell]))
@@ -203,11 +226,6 @@ class Joined:
             fit, chance = taken
             quiet = fit if chance < LOUD / len(self.logs) else quiet
         return quiet
-
-
-def _own(logs: Array) -> Scatter:
-    """The error of the mean of these, as they show it themselves."""
-    return Scatter(float(np.std(logs, ddof=1)) / math.sqrt(len(logs)), len(logs) - 1, len(logs) - 1)
 
 
 @dataclass(frozen=True)

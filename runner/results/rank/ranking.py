@@ -42,6 +42,9 @@ MARGIN = 0.05  # a smaller difference does not matter
 # the memory that a process gets and where its threads run differ. Repeats of one session do not show it.
 OWN_DEVIATION = {"cuda": 0.005, "cpu": 0.01}
 
+# The chance of a false claim of a table of three cells or more, where a report has several: two tables then err in less than 8 %.
+OF_SEVERAL = 0.04
+
 # A repeat this many usual distances from its cell's median is far. Of normal noise 1 repeat in 1 000 lies there.
 FAR = 5.0
 
@@ -98,6 +101,8 @@ class Field:
     device_kind: str
     # Of two cells, by how much the logarithm of their ratio may be less, and more, than what was looked at shows. None: by nothing.
     unseen: Callable[[Hashable, Hashable], tuple[float, float]] | None = None
+    # The chance of a false claim about equal cells that its questions together are to have.
+    level: float = ALPHA
 
     @cached_property
     def order(self) -> Sequence[Hashable]:
@@ -211,8 +216,10 @@ class Field:
     def _questions(self, above: Hashable, below: Hashable, ratio: Estimate, among: int) -> float:
         """As how many questions the pairs of so many cells count. Within blocks they share one variance (Tukey), else each counts."""
         if self.blocks.difference(above, below) is None:
-            return max(1, among * (among - 1) // 2)
-        return questions(among, ratio.freedom or 1.0, ALPHA)
+            asked = float(max(1, among * (among - 1) // 2))
+        else:
+            asked = questions(among, ratio.freedom or 1.0, self.level)
+        return asked * ALPHA / self.level
 
     def _ratio(self, above: Hashable, below: Hashable) -> Estimate:
         """The quotient of the two step times, with the 95 % interval of this pair alone."""
@@ -240,8 +247,7 @@ class Field:
             inside = math.hypot(inside, of_sessions.deviation)
         error = math.hypot(*(side.deviation for side in sides))
         error = error if error > ROUNDING else 0.0
-        spread = sum(side.deviation**4 / side.freedom for side in sides)
-        freedom = min(1e6, error**4 / spread) if error and spread else 1e6
+        freedom = _freedom(sides, doubted=within_blocks is not None and within_blocks.doubted) if error else 1e6
         repeats = min(len(first.logs), len(second.logs))
         value = math.exp(first.log - second.log)
         ratio = Estimate(value, value, value, repeats, repeats, method, note, error, freedom, inside)
@@ -282,6 +288,24 @@ class Field:
     def _usual(self) -> Scatter:
         shown = statistics.median(np.array([cell.scatter for cell in self.cells.values()]))
         return usual_scatter(self.blocks, self.device_kind, shown)
+
+
+def among_tables(fields: Sequence[Field]) -> list[Field]:
+    """The fields of one report. Where several have questions, those of more than two cells ask theirs at OF_SEVERAL.
+
+    A field of two cells asks one question, and at ALPHA: of two images a person asks at each workload by itself.
+    """
+    if sum(len(field.repeated) > 1 for field in fields) < 2:
+        return list(fields)
+    return [replace(field, level=OF_SEVERAL) if len(field.repeated) > 2 else field for field in fields]
+
+
+def _freedom(sides: Sequence[Scatter], *, doubted: bool) -> float:
+    """Degrees of freedom of the sum of these errors, by Satterthwaite. Where a side is doubted they are those of Cochran and Cox
+    (Experimental Designs, 1957, 4.14), to the first order: the shares of the variance count, and not their squares."""
+    power = 2 if doubted else 4
+    spread = sum(side.deviation**power / side.freedom for side in sides)
+    return min(1e6, math.hypot(*(side.deviation for side in sides)) ** power / spread) if spread else 1e6
 
 
 def usual_scatter(blocks: Blocks, device_kind: str, shown: float) -> Scatter:
@@ -352,12 +376,17 @@ def in_blocks(cells: Iterable[StoredCell]) -> Sequence[InBlock]:
     another block, and another session, than the rest: time has passed between them.
     """
     repeats = [
-        InBlock((session, repeat.number), float(log), session, repeat.began)
+        in_block(cell, at, (repeat.row.get("run_id"), cell.key.device_model, repeat.reused))
         for cell in cells
-        for repeat, log in zip(cell.measured, cell.log_levels, strict=True)
-        if (session := (repeat.row.get("run_id"), cell.key.device_model, repeat.reused))
+        for at, repeat in enumerate(cell.measured)
     ]
     return repeats if len(repeats) > 1 else ()
+
+
+def in_block(cell: StoredCell, at: int, session: Hashable) -> InBlock:
+    """One of the measured repeats of a cell, in its block."""
+    repeat, log = cell.measured[at], float(cell.log_levels[at])
+    return InBlock((session, repeat.number), log, session, repeat.began, (cell.image, cell.framework, cell.mode))
 
 
 def levelled_run(cells: Sequence[StoredCell]) -> list[StoredCell]:

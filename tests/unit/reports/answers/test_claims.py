@@ -197,14 +197,12 @@ def test_a_true_difference_is_told_within_a_run(
     assert share >= (least_of_all if LONG else least)
 
 
-def in_world(random: np.random.Generator, world: World, levels: Sequence[float], repeats: int = 3) -> Group:
-    """The group of one run in a world, with a cell at each true level."""
-    drawn, began = worlds.run(random, world, levels, repeats)
-    names = [(f"f{at}", "w") for at in range(len(levels))]
-    (group,) = measured.tables(
-        {"run": dict(zip(names, drawn, strict=True))}, {"run": dict(zip(names, began, strict=True))}
-    ).groups
-    return group
+def in_world(random: np.random.Generator, world: World, levels: Sequence[float], workloads: int = 1) -> Sequence[Group]:
+    """The groups of one run in a world, one a workload, each with a cell at each true level and three repeats."""
+    drawn, began = worlds.run(random, world, list(levels) * workloads, 3)
+    names = [(f"f{at}", f"w{number}") for number in range(workloads) for at in range(len(levels))]
+    series, times = (dict(zip(names, of, strict=True)) for of in (drawn, began))
+    return measured.tables({"run": series}, {"run": times}).groups
 
 
 SOON = (
@@ -212,23 +210,46 @@ SOON = (
     "half of the cells heat the device",
     "short bursts of other work",
     "one cell of five has five times the noise",
+    "repeats differ by 0.3, 1, 3, 8 and 0.3 %",
+    "the session moves each cell by 1 %",
     "one window in ten takes twice as long",
 )
 
 
+@pytest.mark.parametrize("workloads", [1, 2])
 @pytest.mark.parametrize("name", [name for name in WORLDS if LONG or name in SOON])
-def test_on_a_machine_that_misbehaves_no_equal_cell_is_called_fastest_or_slower(name: str) -> None:
-    """Five equal cells, three times each."""
-    trials, random = 1000 if LONG else 60, np.random.default_rng(len(name))
+def test_on_a_machine_that_misbehaves_no_equal_cell_is_called_fastest_or_slower(name: str, workloads: int) -> None:
+    """Five equal cells a workload, three times each. The bars are of the whole run, with all of its workloads."""
+    trials, random = 1000 if LONG else 60, np.random.default_rng([workloads, len(name)])
     fastest = longer = 0
     for _ in range(trials):
-        group = in_world(random, WORLDS[name], [1.0] * 5)
-        told = [entry for entry in group.ranked if entry.apart]
-        longer += bool(told)
-        fastest += len(told) == 4
-    print(f"{name}: false fastest {fastest / trials:.1%}, false slower {longer / trials:.1%} of {trials} runs")
-    assert fastest / trials <= (0.05 + 0.021 if LONG else 8 / 60)
-    assert longer / trials <= (0.08 + 0.026 if LONG else 12 / 60)
+        groups = in_world(random, WORLDS[name], [1.0] * 5, workloads)
+        told = [sum(entry.apart for entry in group.ranked) for group in groups]
+        longer += any(told)
+        fastest += any(count == 4 for count in told)
+    said = f"false fastest {fastest / trials:.1%}, false slower {longer / trials:.1%} of {trials} runs"
+    print(f"{name}, {workloads} workloads: {said}")
+    assert fastest / trials <= (0.05 if LONG else 6 / 60)
+    # Two tables err in nearly 8 %, so three deviations of what so many trials leave open are added.
+    assert longer / trials <= (0.08 + 0.026 * (workloads - 1) if LONG else 10 / 60)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("quiet", 0.98), ("one cell of five has five times the noise", 0.36), (SOON[4], 0.7)],
+)
+def test_what_keeps_two_workloads_from_false_claims_hides_few_true_differences(name: str, least: float) -> None:
+    """The first of five cells takes 10 % less time, at both workloads; in the second world it is the noisy one."""
+    trials, random = 400 if LONG else 60, np.random.default_rng([10, len(name)])
+    told = wrong = 0
+    for _ in range(trials):
+        for group in in_world(random, WORLDS[name], [1.0] + [1.1] * 4, 2):
+            found = [entry for entry in group.ranked if entry.apart and entry.cell.framework != "f0"]
+            told += len(found) if group.first.cell.framework == "f0" else 0
+            wrong += any(entry.apart for entry in group.ranked if entry.cell.framework == "f0")
+    print(f"{name}: told {told / trials / 8:.1%} of {8 * trials} pairs")
+    assert told / trials / 8 >= (least if LONG else least - 0.1)
+    assert not wrong
 
 
 def test_a_bad_repeat_of_one_cell_hides_few_differences_between_the_others() -> None:
@@ -236,7 +257,7 @@ def test_a_bad_repeat_of_one_cell_hides_few_differences_between_the_others() -> 
     trials, random = 400 if LONG else 60, np.random.default_rng(12)
     told = bad = 0
     for _ in range(trials):
-        group = in_world(random, WORLDS["one repeat takes 30 % longer"], [1.0] + [1.1] * 4)
+        (group,) = in_world(random, WORLDS["one repeat takes 30 % longer"], [1.0] + [1.1] * 4)
         told += sum(entry.apart for entry in group.ranked if entry.cell.framework != "f0")
         bad += any(entry.apart for entry in group.ranked if entry.cell.framework == "f0")
     print(

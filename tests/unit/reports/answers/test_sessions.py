@@ -14,7 +14,7 @@ from reports.answers import sessions
 from reports.answers.comparison import Comparison, comparison
 from reports.answers.contrast import Contrast, Side
 from reports.answers.sessions import CommonShift, between_runs, two_runs
-from reports.data.groups import blocks_of, group_of
+from reports.data.groups import Comparable, blocks_of, groups_of
 from reports.data.model import MeasuredCell
 from runner.results import statistics
 from runner.results.rank.ranking import OTHER_RUNS
@@ -243,7 +243,7 @@ def test_a_cell_measured_before_a_run_was_resumed_is_not_called_faster_than_one_
         (row,) = between_runs([(Side((before,)), Side((after,)))])
         claimed.append(row.real)
         cells = (before, after)
-        group = group_of("group", before.key, cells, blocks_of(cells))
+        (group,) = groups_of([Comparable("group", before.key, cells)], blocks_of(cells))
         named.append((group.ranked[1].p or 1.0) < 0.05)
         assert OTHER_RUNS in group.ranked[1].ratio.note
     assert share(claimed) <= 0.05

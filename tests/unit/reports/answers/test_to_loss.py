@@ -244,18 +244,18 @@ def simulated(rng: np.random.Generator, cells: int, own: float, slower: float) -
 @pytest.mark.parametrize(
     ("cells", "own", "slower", "least", "most"),
     [
-        pytest.param(2, 0.0, 1.0, 0.0, 0.1, id="equal, and they compute the same"),
-        pytest.param(2, 0.2, 1.0, 0.0, 0.1, id="equal, and each learns in its own way"),
-        pytest.param(6, 0.02, 1.0, 0.0, 0.1, id="six that are equal"),
-        pytest.param(2, 0.0, 1.1, 0.95, 1.0, id="10 % slower, and they compute the same"),
-        pytest.param(2, 0.1, 1.1, 0.03, 0.4, id="10 % slower, and each learns in its own way"),
+        pytest.param(2, 0.0, 1.0, 0.0, 0.07, id="equal, and they compute the same"),
+        pytest.param(2, 0.2, 1.0, 0.0, 0.01, id="equal, and each learns in its own way"),
+        pytest.param(6, 0.02, 1.0, 0.0, 0.07, id="six that are equal"),
+        pytest.param(2, 0.0, 1.1, 0.98, 1.0, id="10 % slower, and they compute the same"),
+        pytest.param(2, 0.1, 1.1, 0.13, 0.23, id="10 % slower, and each learns in its own way"),
     ],
 )
 def test_evaluations_that_lie_far_apart_make_no_false_order(
     cells: int, own: float, slower: float, least: float, most: float
 ) -> None:
     """docs/time-to-loss.md has the shares of more runs."""
-    rng, runs = np.random.default_rng(1), 100
+    rng, runs = np.random.default_rng(77), 400
     assert least <= sum(simulated(rng, cells, own, slower) for _ in range(runs)) / runs <= most
 
 

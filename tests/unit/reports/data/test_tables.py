@@ -16,7 +16,7 @@ from reports.answers.contrast import Side
 from reports.answers.overview import overview
 from reports.answers.standing import Rival, standing
 from reports.data import tables
-from reports.data.groups import blocks_of, group_of
+from reports.data.groups import Comparable, blocks_of, groups_of
 from reports.data.model import MeasuredCell, ParityRow, Skipped, Tables
 from reports.page import markdown_report, render
 from reports.page.results import failure
@@ -463,14 +463,13 @@ def test_a_single_repeat_whose_interval_is_wider_than_the_rule_is_not_ranked_and
     assert wide.unranked.startswith("too noisy: ")
     assert "one run from " in wide.unranked
     assert wide.comparable, "a comparison widens the interval itself"
-    group = group_of("g", jax.key, [wide, jax], blocks_of([wide, jax]))
+    (group,) = groups_of([Comparable("g", jax.key, [wide, jax])], blocks_of([wide, jax]))
     assert [entry.cell.anchor for entry in group.ranked] == [jax.anchor]
     other = replace(
         jax, anchor="other", label="other", step=replace(jax.step, low=jax.step.high, value=2 * jax.step.value)
     )
-    assert standing(group_of("g", jax.key, [wide, jax, other], blocks_of([wide, jax, other]))).rivals == (
-        Rival(wide, pytest.approx(2.0), faster=False),
-    )
+    (three,) = groups_of([Comparable("g", jax.key, [wide, jax, other])], blocks_of([wide, jax, other]))
+    assert standing(three).rivals == (Rival(wide, pytest.approx(2.0), faster=False),)
 
 
 def test_an_interval_of_two_repeats_far_apart_is_said_in_words_and_kept_in_the_data(tmp_path: Path) -> None:

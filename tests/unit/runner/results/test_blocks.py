@@ -241,6 +241,44 @@ def test_a_loud_cell_leaves_the_fit_and_is_named_with_its_repeat_and_widens_no_o
     assert within.error > 2 * found.error
 
 
+def programs(*loud: int) -> Blocks:
+    """Two workloads of five programs. Some cells are loud."""
+    quiet = drawn(10, 3).logs
+    return Blocks(
+        {
+            cell: [
+                one._replace(log=one.log + 0.3 * (one.block == 1) * (cell in loud), program=int(str(cell)) % 5)
+                for one in repeats
+            ]
+            for cell, repeats in quiet.items()
+        }
+    )
+
+
+def test_two_loud_cells_of_one_program_show_together_how_far_its_repeats_scatter() -> None:
+    alone, both = programs(3).difference(3, 0), programs(3, 8).difference(3, 0)
+    assert alone is not None
+    assert both is not None
+    assert both.error == pytest.approx(alone.error, rel=0.2)
+    assert alone.freedom < 3 < 4 <= both.freedom < 5
+    # Cells of two programs say nothing of one another.
+    apart = programs(3, 9).difference(3, 0)
+    assert apart is not None
+    assert apart.freedom < 3
+
+
+def test_a_quiet_cell_of_a_program_with_a_loud_one_is_known_no_better_than_its_own_repeats_show() -> None:
+    usual, doubted = programs().difference(8, 0), programs(3).difference(8, 0)
+    assert usual is not None
+    assert doubted is not None
+    assert doubted.doubted
+    assert doubted.freedom == 2 < 4 < usual.freedom
+    other = programs(3).difference(7, 0)
+    assert other is not None
+    assert not other.doubted
+    assert other.freedom > 4
+
+
 def test_of_three_cells_none_is_loud_and_of_more_at_most_a_third() -> None:
     def spoiled(cells: int, loud: int) -> Blocks:
         """Each loud cell is ten times as far off as the one before it."""

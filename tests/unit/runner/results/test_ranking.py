@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 from runner.results.rank.blocks import Blocks, InBlock
-from runner.results.rank.ranking import MARGIN, ONCE, OTHER_RUNS, OWN_DEVIATION, Contender, Field, usual_scatter
+from runner.results.rank.ranking import (
+    MARGIN,
+    OF_SEVERAL,
+    ONCE,
+    OTHER_RUNS,
+    OWN_DEVIATION,
+    Contender,
+    Field,
+    among_tables,
+    usual_scatter,
+)
 from runner.results.statistics import ALPHA
 
 
@@ -177,3 +187,26 @@ def test_cells_of_two_runs_have_room_for_what_the_runs_differ_by() -> None:
     assert error is not None
     assert within is not None
     assert error > 1.5 * within
+
+
+def test_of_several_tables_in_one_report_each_errs_less_so_that_two_err_in_less_than_eight_percent() -> None:
+    """An interval says what its verdict says, at either level."""
+    assert 1 - (1 - OF_SEVERAL) ** 2 < 0.08
+    alone = field(drawn(1, LEVELS))
+    once = field({"a": [0.0], "b": [0.2]})
+    assert among_tables([alone, once]) == [alone, once]
+    two = field(drawn(4, {"a": 1.0, "b": 1.1}))
+    assert [of.level for of in among_tables([two, alone, two])] == [ALPHA, OF_SEVERAL, ALPHA]
+    several = among_tables([alone, field(drawn(2, LEVELS))])
+    for of, level in ((alone, ALPHA), (several[0], OF_SEVERAL)):
+        assert of.level == level
+        for pair in of.places.values():
+            assert pair.ratio.low is not None
+            assert pair.ratio.high is not None
+            assert (pair.ratio.low <= 1 <= pair.ratio.high) == (pair.verdict != "slower")
+    for name, pair in alone.places.items():
+        other = several[0].places[name]
+        assert other.verdict == pair.verdict
+        assert other.p is not None
+        assert pair.p is not None
+        assert other.p >= pair.p
