@@ -15,6 +15,9 @@ from reports.wording import plural
 from runner.results.cells import resume_command
 from runner.text import length, visible
 
+# Of more, hours are said.
+_MOST_MINUTES = 90
+
 
 @dataclass(frozen=True)
 class Left:
@@ -117,7 +120,8 @@ def alone(cells: Iterable[MeasuredCell], repeats: int | None = None) -> str:
 def time_of(cells: Iterable[MeasuredCell], repeats: int) -> str:
     """About how long so many repeats of each cell take, in brackets; empty where no repeat recorded its time."""
     minutes = sum(map(wall_seconds, cells)) * repeats / 60
-    return f" (about {max(1, round(minutes))} min)" if minutes else ""
+    many = max(1, round(minutes))
+    return f" (about {f'{many} min' if many < _MOST_MINUTES else length(60 * many)})" if minutes else ""
 
 
 def wall_seconds(cell: MeasuredCell) -> float:

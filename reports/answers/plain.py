@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,6 +42,9 @@ _REMEDIES = {
     "no telemetry": "measure again where `runner gpus` shows the GPU, with what NVML says of it",
 }
 
+# In short, so many cells that are not ranked are named below a table, each in a line of this many characters.
+_MOST_UNRANKED, _LINE = 2, 79
+
 # The meaning of each condition whose word does not say it.
 _MEANS = {
     "unsteady": " changed speed while measured",
@@ -61,24 +64,28 @@ class Section:
     below: tuple[str, ...] = ()
 
 
-def sections(tables: Tables) -> Iterator[Section]:
+def sections(tables: Tables, *, short: bool = False, names: bool = False) -> Iterator[Section]:
     """The nodes that must be looked at, the answers of these runs, and at the end what else a reader must know.
 
-    What is not yet run is counted beside these, with the command that goes on. The page and Markdown name the cells.
+    What is not yet run is counted beside these, with the command that goes on. `names`: its cells are named at the end, as on the page.
+    `short`: the end of a run, which says itself what is not yet run; what stands above for all cells is not said of each.
     """
     if lost := conditions.drained(tables.runs):
         yield Section(above=(*lost, ""))
     left = {entry.run_id: entry for entry in of_runs.left(tables.cells, tables.runs)}
     found = findings.findings(tables)
     bare = findings.without_answer(found)
-    if beside := list(_conditions(found)):
+    if beside := list(_in_one(found) if short else _conditions(found)):
         yield Section(above=(*beside, ""))
+    said = _of_all(found) if short else frozenset()
     for finding in found:
         if finding in bare:
             continue
-        heads, rows = _table(finding)
+        heads, rows = _table(finding, said)
+        if short and finding.group.ranked:
+            rows = rows[: len(finding.group.ranked)]
         numbers = ("ms/step", "vs best", f"{finding.workload.items}/s", *map(_head_of, finding.group.token_costs))
-        yield Section(tuple(_head(finding)), heads, rows, numbers, (*_under(finding, left), ""))
+        yield Section(tuple(_head(finding)), heads, rows, numbers, (*_under(finding, {} if short else left, short), ""))
         yield from map(_to_loss, finding.losses)
     if bare:
         yield _without_answer(bare)
@@ -89,12 +96,15 @@ def sections(tables: Tables) -> Iterator[Section]:
             yield from map(_to_loss, finding.losses)
     for line in run_history.history(tables).notes if len(tables.runs) > 1 else ():
         yield Section(below=(visible(line, 300),))
-    if question := conditions.question(tables.cells):
+    question = conditions.question(tables.cells)
+    if question and not (short and beside):
         yield Section(below=(visible(question),))
     for workload in tables.workloads:
         if workload.task == "operators":
             count = sum(len(group.cells) for group in workload.groups)
             yield Section(below=(f"{workload.title}: {plural(count, 'cell')}; the report has the rates",))
+    if names and tables.waiting:
+        yield Section(below=("", "not yet run:", *of_runs.named(tables.waiting)))
 
 
 def so_far(tables: Tables) -> list[str]:
@@ -122,7 +132,7 @@ def _to_loss(answer: LossAnswer) -> Section:
 
 def _without_answer(bare: Sequence[Finding]) -> Section:
     """The groups of which no cell may be ranked, in one table."""
-    rows = [(_place(one), cell.label, _why_not(cell)) for one in bare for cell in one.group.others]
+    rows = [(_place(one), cell.label, few_words(cell.unranked)) for one in bare for cell in one.group.others]
     above = f"No answer for {plural(len(bare), 'workload')}: no cell has a measurement that may be ranked."
     return Section((above,), ("workload", "framework", "note"), rows, (), (*_remedies(bare), ""))
 
@@ -140,11 +150,11 @@ def _head(finding: Finding) -> Iterator[str]:
     yield visible(f"{finding.headline}.")
 
 
-def _table(finding: Finding) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """The heads and the rows: the ranked cells from the fastest on, then the others with the reason."""
+def _table(finding: Finding, said: Collection[str]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """The heads and the rows: the ranked cells from the fastest on, then the others with the reason. `said`: conditions of all cells."""
     heads = ("framework", "ms/step", "95 %", f"{finding.workload.items}/s", "vs best", "note")
-    rows = [_ranked(entry) for entry in finding.group.ranked]
-    rows += [(cell.label, "–", "", "–", "–", _why_not(cell)) for cell in finding.group.others]
+    rows = [_ranked(entry, said) for entry in finding.group.ranked]
+    rows += [(cell.label, "–", "", "–", "–", few_words(cell.unranked)) for cell in finding.group.others]
     costs, at = finding.group.token_costs, heads.index("vs best")
     times = [[cost.written(cell.costs.get(cost.name)) for cost in costs] for cell in finding.group.cells]
     rows = [(*row[:at], *more, *row[at:]) for row, more in zip(rows, times, strict=True)]
@@ -155,12 +165,13 @@ def _head_of(cost: Cost) -> str:
     return f"{cost.head}, {cost.unit}".lower()
 
 
-def _ranked(entry: Ranked) -> tuple[str, ...]:
+def _ranked(entry: Ranked, said: Collection[str]) -> tuple[str, ...]:
     cell, step = entry.cell, entry.cell.step
     ends = "" if step is None or step.low is None or step.high is None else f"{_ms(step.low)}–{_ms(step.high)}"
     ends = "too few to tell" if step is not None and says_nothing(step) else ends
     rate = cell.items_per_second.value if cell.items_per_second else None
-    notes = "; ".join(filter(None, [standing_words.notes(entry), *_beside(cell)]))
+    beside = [word for word in _beside(cell) if word not in said]
+    notes = "; ".join(filter(None, [standing_words.notes(entry), *beside]))
     return cell.label, _ms(step.value if step else None), ends, number(rate), number(entry.ratio.value), notes
 
 
@@ -182,23 +193,43 @@ def _beside(cell: MeasuredCell) -> list[str]:
 
 
 def _conditions(found: Sequence[Finding]) -> Iterator[str]:
-    """Each condition that stands beside a figure, with how many have it and the remedy."""
+    """Each condition that stands beside a figure, with how many have it; those of one remedy in one line."""
     ranked = [entry.cell for finding in found for entry in finding.group.ranked]
     counts = Counter(word for cell in ranked for word in _beside(cell))
+    alike: dict[str, list[str]] = {}
     for word in filter(counts.__getitem__, _REMEDIES):
-        yield f"{word}: {counts[word]} of {plural(len(ranked), 'ranked cell')}{_MEANS.get(word, '')}; {_REMEDIES[word]}"
+        said = f"{word}: {counts[word]} of {plural(len(ranked), 'ranked cell')}{_MEANS.get(word, '')}"
+        alike.setdefault(_REMEDIES[word], []).append(said)
+    for remedy, said_of in alike.items():
+        yield f"{'; '.join(said_of)}; {remedy}"
 
 
-def _why_not(cell: MeasuredCell) -> str:
-    """Why a cell is not ranked, in few words. The report has all of them."""
-    return few_words(cell.unranked)
+def _in_one(found: Sequence[Finding]) -> Iterator[str]:
+    """All conditions in one sentence, with the remedy of the first."""
+    ranked = [entry.cell for finding in found for entry in finding.group.ranked]
+    counts = Counter(word for cell in ranked for word in _beside(cell))
+    words = list(filter(counts.__getitem__, _REMEDIES))
+    if words:
+        said = ", ".join(f"{counts[word]} {word}" for word in words)
+        yield f"of {plural(len(ranked), 'ranked cell')} {said}: {_REMEDIES[words[-1]]}"
 
 
-def _under(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
+def _of_all(found: Sequence[Finding]) -> frozenset[str]:
+    """The conditions of all ranked cells: the line above says so."""
+    ranked = [entry.cell for finding in found for entry in finding.group.ranked]
+    return frozenset.intersection(*(frozenset(_beside(cell)) for cell in ranked)) if ranked else frozenset()
+
+
+def _under(finding: Finding, left: Mapping[str, Left], short: bool) -> Iterator[str]:
     """How sure the answer is, and what to do about each failure."""
-    ranked = [entry.cell for entry in finding.group.ranked]
+    ranked, others = [entry.cell for entry in finding.group.ranked], finding.group.others
+    if short and ranked:
+        for cell in others[:_MOST_UNRANKED]:
+            yield few_words(f"not ranked: {cell.label}: {cell.unranked}", _LINE)
+        if more := len(others[_MOST_UNRANKED:]):
+            yield f"not ranked: {plural(more, 'more cell')}; the report says why"
     if len(ranked) > 1:
-        yield from _confidence(finding, left)
+        yield from _confidence(finding, left, short)
     yield from _remedies([finding])
 
 
@@ -214,12 +245,14 @@ def _remedies(found: Sequence[Finding]) -> Iterator[str]:
         yield f"not ranked: end what else runs on the machine, {remedy}"
 
 
-def _confidence(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
+def _confidence(finding: Finding, left: Mapping[str, Left], short: bool) -> Iterator[str]:
     """Sentences on each cell beside the first, on how sure they are, and on what would settle the rest."""
     of, ranked = finding.standing, [entry.cell for entry in finding.group.ranked]
     if of is None:
         return
-    yield visible(standing_words.detail(of), 1000)
+    # The headline names those that are as fast or open.
+    if said := standing_words.detail(replace(of, same=(), open=(), unrun=()) if short else of):
+        yield visible(said, 1000)
     yield from (visible(words, 300) for words in finding.changed)
     if of.starved:
         yield "open: with all of their CPUs the cells may have another order"
@@ -228,14 +261,19 @@ def _confidence(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
         repeats = findings.repeats_of(entry.cell for entry in (of.first, *of.slower))
         where = findings.in_runs(entry.cell for entry in (of.first, *of.slower))
         among = f", of the {of.ranked} that are ranked" if of.rivals else ""
-        yield f"confirmed {where}{among}: {repeats}; {_chance(finding, of)}"
+        yield f"confirmed {'' if short else where}{among}: {repeats}; {_chance(finding, of)}".replace(
+            "confirmed :", "confirmed:"
+        )
     if of.open:
         who, repeats = (
             standing_words.some(entry.cell for entry in of.level),
             findings.repeats_of(entry.cell for entry in of.level),
         )
-        yield f"open: which of {who} is faster, after {repeats}. {_to_tell(finding, of)}"
-    if once := findings.measured_once(ranked):
+        tell = _to_tell(finding, of, short)
+        yield f"open: {tell}" if short else f"open: which of {who} is faster, after {repeats}. {tell}"
+    once = findings.measured_once(ranked)
+    # Their line above says it, and the end of the run how to go on.
+    if once and not (short and any(map(lacks, once))):
         yield f"measured once: {plural(len(once), 'cell')}. {_go_on(ranked, left)}"
 
 
@@ -249,7 +287,7 @@ def _chance(finding: Finding, of: Standing) -> str:
     return f"repeats differ by {percent(deviation, 2)}: on so noisy a machine one run in ten may show a difference that is only noise"
 
 
-def _to_tell(finding: Finding, of: Standing) -> str:
+def _to_tell(finding: Finding, of: Standing, short: bool) -> str:
     """With how many repeats the cells of which the order is open would be told apart, or known to be the same."""
     names = {entry.cell.anchor: entry.cell.label for entry in of.open}
     counts = {anchor: finding.group.field.repeats_to_tell(anchor, of.first.cell.anchor) for anchor in names}
@@ -258,7 +296,8 @@ def _to_tell(finding: Finding, of: Standing) -> str:
     parts = []
     if told:
         most = max(told)
-        parts.append(f"{most} repeats would tell: `{of_runs.alone(level, most)}`{of_runs.time_of(level, most)}")
+        command = "" if short else f": `{of_runs.alone(level, most)}`"
+        parts.append(f"{most} repeats would tell{command}{of_runs.time_of(level, most)}")
     if never := [names[anchor] for anchor, count in counts.items() if count is None]:
         parts.append(f"for {listing(never)} a quieter machine tells sooner than more repeats")
     said = "; ".join(parts)

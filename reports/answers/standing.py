@@ -30,9 +30,9 @@ class Rival:
         return f"{self.cell.label} {self.looks} (not ranked: {few_words(self.cell.unranked)})"
 
 
-def few_words(why: str) -> str:
+def few_words(why: str, most: int = 70) -> str:
     """Why a cell is not ranked, as far as a sentence has room."""
-    return why if len(why) <= 70 else f"{why[:69].rstrip()}…"
+    return why if len(why) <= most else f"{why[: most - 1].rstrip()}…"
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,10 @@ from runner.machine import gpu_users
 from runner.messages import xids
 from runner.plan.combination import Cell
 from runner.results import store
+from runner.results.on_disk import other_work
 from runner.results.parcel import Parcel, encode
 from runner.results.plausible import windows
+from runner.text import plural
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,15 @@ class Admitted:
     status: str  # ok | failed
     reason: str | None
     tables: Mapping[str, list[dict[str, Any]]]
+
+    @property
+    def disturbed(self) -> str:
+        """The work of others beside a cell of a CPU, where that was much, in few words."""
+        (row,) = self.tables["cells"]
+        if row.get("other_cpus") is None:
+            return ""
+        work = other_work.of_rows([row], row["device_kind"], json.loads(row.get("environment_json") or "{}"))
+        return f"other work used {work.cpus:.2g} of its {plural(work.of_the_cell, 'CPU')}" if work else ""
 
 
 def admit(parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], None] | None = None) -> Admitted:

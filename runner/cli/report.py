@@ -54,7 +54,7 @@ class Reporter:
     def show(self, folder: Path) -> None:
         """Print the answer of a run on standard error, right after its report was written."""
         tables, self._read = self._read, None
-        _print_sections(tables or _loaded([folder]), to_stderr=True)
+        _print_sections(tables or _loaded([folder]), to_stderr=True, short=True)
 
     def so_far(self) -> list[str]:
         """The answers of the report that was just written, a line for each network of which two cells are ranked."""
@@ -87,13 +87,14 @@ def write_report_beside(folder: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def print_answer(folders: Sequence[Path], to_loss: float | None = None) -> None:
-    """Print which runs these are, and their answer. `to_loss`: the held-out loss to which the training is timed."""
+def print_answer(folders: Sequence[Path], to_loss: float | None = None, names: bool = False) -> None:
+    """Print which runs these are, and their answer. `to_loss`: the held-out loss to which the training is timed. `names`: with the cells
+    that are not yet run."""
     tables = _loaded(folders, to_loss)
     for line in _which(tables, folders):
         _print(line, to_stderr=False)
     print()
-    _print_sections(tables, to_stderr=False)
+    _print_sections(tables, to_stderr=False, names=names)
 
 
 def _which(tables: Tables, folders: Sequence[Path]) -> Iterator[str]:
@@ -123,10 +124,10 @@ def _loaded(folders: Sequence[Path], to_loss: float | None = None, needed: Colle
     return load_and_keep(folders[0], needed) if one else load(folders, needed, to_loss)
 
 
-def _print_sections(tables: Tables, *, to_stderr: bool) -> None:
+def _print_sections(tables: Tables, *, to_stderr: bool, short: bool = False, names: bool = False) -> None:
     from reports.answers import plain
 
-    for section in plain.sections(tables):
+    for section in plain.sections(tables, short=short, names=names):
         for line in section.above:
             _print(line, to_stderr)
         if section.rows:
@@ -189,6 +190,7 @@ def report(
         bool,
         typer.Option("--bmf", help="Print the step times in the Bencher Metric Format instead, as JSON of its own."),
     ] = False,
+    names: Annotated[bool, typer.Option("--all", help="With --text: name each cell that is not yet run.")] = False,
 ) -> None:
     """Prints the path of the report."""
     if bmf and (text or output_format != "html"):
@@ -197,7 +199,9 @@ def report(
         raise UserError(f"--text and --format {output_format}: give one of them")
     folders = chosen_runs(runs, out)
     if text or output_format == "text":
-        return print_answer(folders, to_loss)
+        return print_answer(folders, to_loss, names)
+    if names:
+        raise UserError("--all names what is not yet run below the text: say --text as well")
     if bmf or output_format == "github-action-benchmark":
         return print_for_tracker(folders, "bencher" if bmf else output_format)
     if output_format != "html":

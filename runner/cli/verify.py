@@ -214,6 +214,8 @@ def _references(place: str | None, names: list[str] | None) -> Callable[[Sequenc
         if names:
             raise UserError("--reference names one of your own, and --references an index: leave one of the two out")
         site, hints = IndexSite(place), set[str]()
+        # An address that does not answer is said before anything is measured.
+        _ = site.devices
 
         @functools.cache
         def of_index(folders: tuple[Path, ...]) -> Sequence[Reference]:

@@ -6,7 +6,8 @@ import contextlib
 import os
 import platform
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from bench import rules
 from runner.errors import CannotBeginError, UserError
 from runner.machine import control_groups, nvml
 from runner.machine.devices import Cpu, Gpu, Machine, Refused, bare_uuid, busy, is_busy, unknown_users
+from runner.machine.telemetry_cpu import machine_seconds
 from runner.machine.visible import visible
 from runner.text import plural
 
@@ -187,3 +189,99 @@ def detect_gpus(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused,
     if not gpus and not refused:
         return (), (), "the NVIDIA driver knows no GPU"
     return gpus, refused, None
+
+
+# -- Disturbances before the first cell --------------------------------------------------------------------------------------------
+
+_MEMORY, _PAGING = Path("/proc/meminfo"), Path("/proc/vmstat")
+_SUPPLIES = Path("/sys/class/power_supply")
+# Seconds, of which the kernel counts hundredths; and the part of the CPUs that an idle machine's services never take for so long.
+_SHORTEST_LOOK, _SHARE = 0.2, 0.2
+# Less free memory than this part of all makes the kernel drop the files that cells read.
+_FREE = 0.1
+# A run that is as much longer has as many more repeats of what is open.
+_LONGER = 3
+
+
+class Disturbances:
+    """All that disturbs measurements on this machine: a look that lasts from now until it is asked."""
+
+    def __init__(self) -> None:
+        self._began, self._before = time.monotonic(), _own_and_other_seconds()
+        self._swapped, self._hot = _pages_swapped(), _throttle_count()
+
+    def notes(self, cpus: Iterable[int], minutes: float | None = None) -> tuple[str, ...]:
+        """A sentence for each disturbance, with what to do. `minutes`: the limit of the run."""
+        return tuple(filter(None, (self._programs(minutes), self._memory(), self._heat(), *_power(cpus))))
+
+    def _programs(self, minutes: float | None) -> str:
+        """Other programs that keep more than _SHARE of the CPUs busy: neither this process nor a child that it waited for."""
+        passed, after, cpus = time.monotonic() - self._began, _own_and_other_seconds(), os.cpu_count() or 1
+        if self._before is None or after is None or passed < _SHORTEST_LOOK:
+            return ""
+        busy = min(float(cpus), (after - self._before) / passed)
+        if busy <= _SHARE * cpus:
+            return ""
+        longer = f", or say --minutes {_LONGER * minutes:.0f}" if minutes else ""
+        return f"other programs use {busy:.1f} of {plural(cpus, 'CPU')}, so figures will be open: end them{longer}"
+
+    def _memory(self) -> str:
+        fields = _fields(_MEMORY)
+        free, whole = fields.get("MemAvailable:"), fields.get("MemTotal:")
+        if (now := _pages_swapped()) is not None and self._swapped is not None and now > self._swapped:
+            return "the machine swaps, so steps wait for its disk: end what needs the memory"
+        if free is None or not whole or free >= _FREE * whole:
+            return ""
+        return f"{free / 2**20:.1f} of {whole / 2**20:.1f} GiB of memory are free: end what needs it, or cells may be stopped"
+
+    def _heat(self) -> str:
+        now = _throttle_count()
+        hot = now is not None and self._hot is not None and now > self._hot
+        return "the CPUs are so hot that they slow down: let the machine cool first" if hot else ""
+
+
+def _power(cpus: Iterable[int]) -> Iterator[str]:
+    """On battery, and where the CPUs are told to save power. Intel's driver and AMD's call their usual governor powersave, too."""
+    supplies = [f"{_text(file / 'type')} {_text(file / 'online')}" for file in _children(_SUPPLIES)]
+    if "Mains 0" in supplies and "Mains 1" not in supplies:
+        yield "the machine runs on its battery, so its CPUs may be slow: plug it in"
+    power = cpu_power(cpus, _POWER)
+    preference = power["cpu_energy_preference"]
+    saves = preference in ("power", "balance_power") if preference else power["cpu_governor"] == "powersave"
+    if saves:
+        told = f"preference {preference}" if preference else "governor powersave"
+        yield f"the CPUs save power ({told}): `cpupower frequency-set -g performance` gives their full clock"
+
+
+def _own_and_other_seconds() -> float | None:
+    """CPU seconds of all but this process and its children; None where the machine does not say."""
+    with contextlib.suppress(OSError, ValueError):
+        return machine_seconds() - sum(os.times()[:4])
+    return None
+
+
+def _pages_swapped() -> int | None:
+    fields = _fields(_PAGING)
+    return fields["pswpin"] + fields["pswpout"] if {"pswpin", "pswpout"} <= fields.keys() else None
+
+
+def _throttle_count() -> int | None:
+    """How often heat slowed the CPUs down since the machine was started."""
+    files = _POWER.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+    counts = [count for file in files if (count := rules.whole(_text(file) or "")) is not None]
+    return sum(counts) if counts else None
+
+
+def _fields(file: Path) -> Mapping[str, int]:
+    """The numbers of a file of the kernel, by the word before each."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        lines = [line.split() for line in file.read_text().splitlines()]
+        numbers = {words[0]: rules.whole(words[1]) for words in lines if len(words) > 1}
+        return {name: number for name, number in numbers.items() if number is not None}
+    return {}
+
+
+def _children(folder: Path) -> list[Path]:
+    with contextlib.suppress(OSError):
+        return sorted(folder.iterdir())
+    return []

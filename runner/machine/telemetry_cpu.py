@@ -10,13 +10,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from runner.machine import control_groups
-from runner.text import plural
 
 Row = dict[str, Any]
 
@@ -30,8 +28,6 @@ _CPUINFO = Path("/proc/cpuinfo")
 _STAT = Path("/proc/stat")
 # The fields of its first line: user, nice, system, idle, iowait, irq, softirq, steal. Of the others the first two count already.
 _FIELDS, _IDLE = 8, (3, 4)
-# Seconds, of which the kernel counts hundredths; and the part of the CPUs that an idle machine's services never take for so long.
-_SHORTEST_LOOK, _SHARE = 0.2, 0.2
 _POWERCAP = Path("/sys/class/powercap")
 
 
@@ -107,29 +103,6 @@ def machine_seconds() -> float:
     """CPU seconds of all that ran on this machine so far, and of what its host gave to other machines meanwhile."""
     ticks = [int(field) for field in _content(_STAT).split("\n", 1)[0].split()[1 : 1 + _FIELDS]]
     return sum(each for at, each in enumerate(ticks) if at not in _IDLE) / os.sysconf("SC_CLK_TCK")
-
-
-class OtherPrograms:
-    """Looks, from now until it is asked, at how many CPUs are kept busy by what is neither this process nor a child that it waited for."""
-
-    def __init__(self) -> None:
-        self._began, self._before = time.monotonic(), self._seconds()
-
-    @staticmethod
-    def _seconds() -> float | None:
-        with contextlib.suppress(OSError, ValueError):
-            return machine_seconds() - sum(os.times()[:4])
-        return None
-
-    def note(self) -> str:
-        """A sentence, where they keep more than _SHARE of the CPUs busy; empty elsewhere, and after too short a look."""
-        passed, after, cpus = time.monotonic() - self._began, self._seconds(), os.cpu_count() or 1
-        if self._before is None or after is None or passed < _SHORTEST_LOOK:
-            return ""
-        busy = min(float(cpus), (after - self._before) / passed)
-        if busy <= _SHARE * cpus:
-            return ""
-        return f"other programs keep {busy:.1f} of {plural(cpus, 'CPU')} busy: end them first, or steps take longer and scatter"
 
 
 def _content(path: Path) -> str:

@@ -522,7 +522,7 @@ class Driver:
             raise FrameError("the repeat ran on devices that were not assigned to it")
         self._run.refuse_gone()
         admitted = store_parcel(self._run, parcel, cell, host, partial(self._observer.printed, job))
-        return Outcome(job, admitted.status, admitted.reason, parcel.wall_seconds or 0.0)
+        return Outcome(job, admitted.status, admitted.reason, parcel.wall_seconds or 0.0, admitted.disturbed)
 
     def _fail(self, job: Job, kind: str, reason: str) -> None:
         """Store a job that no node could run."""

@@ -127,11 +127,11 @@ class AttemptContext:
     # The function that keeps the parcel of a job that has ended. None: it is admitted and stored here.
     keep: Callable[[Job, Parcel], None] | None = None
 
-    def store(self, job: Job, parcel: Parcel, image: Image | None = None) -> tuple[str, str | None]:
-        """Hand over the parcel of a job, which ran in this image: (status, reason)."""
+    def store(self, job: Job, parcel: Parcel, image: Image | None = None) -> tuple[str, str | None, str]:
+        """Hand over the parcel of a job, which ran in this image: (status, reason, what disturbed it)."""
         if self.keep:
             self.keep(job, parcel)
-            return "ok", None
+            return "ok", None, ""
         # The kit, which keeps parcels, has no admission.
         from runner.admission.admit import store_parcel
         from runner.admission.judges import HostFacts
@@ -144,7 +144,7 @@ class AttemptContext:
             data_given=self.data is not None,
         )
         admitted = store_parcel(self.run, parcel, cell, host)
-        return admitted.status, admitted.reason
+        return admitted.status, admitted.reason, admitted.disturbed
 
 
 def proved_at(cell: Cell, repeat: int) -> float | None:
@@ -244,9 +244,9 @@ class Attempt:
         cell, threads = self.job.cell, self.slot.quota_threads and self.slot.threads
         return arguments(cell, cell.framework in self._site.profiled, threads, self.job.repeat)
 
-    def run(self, prepared: ReadyImage) -> tuple[str, str | None, float] | None:
-        """Run to the end and store the row: (status, reason, wall seconds). None when it was stopped, its machine cut it, its GPU was lost,
-        or CUDA's error may pass.
+    def run(self, prepared: ReadyImage) -> tuple[str, str | None, str, float] | None:
+        """Run to the end and store the row: (status, reason, what disturbed it, wall seconds). None when it was stopped, its machine cut
+        it, its GPU was lost, or CUDA's error may pass.
 
         Raises EngineError when the engine could not do its part, and what the store raises.
         """
@@ -379,7 +379,7 @@ class Attempt:
                 return next(last_line(text) for text in texts if text and due_again(None, ended.code, text))
         return ""
 
-    def _stored(self, parcel: Parcel, image: Image | None) -> tuple[str, str | None]:
+    def _stored(self, parcel: Parcel, image: Image | None) -> tuple[str, str | None, str]:
         """Hand the parcel over. What the cell filled is free by now; other cells may be about to end for the same."""
         end = time.monotonic() + _ROOM_SECONDS
         while True:

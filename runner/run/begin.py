@@ -28,7 +28,6 @@ from runner.engines.base import Engine, Settings
 from runner.errors import CannotBeginError, ExitCode, code_of_fault
 from runner.machine import detect, lease
 from runner.machine.devices import Machine
-from runner.machine.telemetry_cpu import OtherPrograms
 from runner.paths import data_folder
 from runner.plan.disk import TOO_LARGE, fitting
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
@@ -49,7 +48,7 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
 
     The engine `auto` depends on what is planned, and with `minutes` on what they hold.
     """
-    others = OtherPrograms()
+    look = detect.Disturbances()
     machine = detect.detect(options.gpus, options.share)
     if machine.broken:
         raise CannotBeginError(
@@ -92,8 +91,7 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
         return reasons[image.name]
 
     prospect = _prospect(options, machine, engine, why, earlier, unfit)
-    if note := others.note():
-        machine = replace(machine, notes=(*machine.notes, note))
+    machine = replace(machine, notes=(*machine.notes, *look.notes(machine.cpu.cpus, minutes)))
     return replace(prospect, machine=machine, plan=fitting(prospect.plan, prospect.images, engine))
 
 

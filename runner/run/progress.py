@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from runner.engines.process.process import NOT_WALLED_IN
 from runner.paths import own_command
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job
@@ -38,22 +39,28 @@ def not_yet_run(left: Collection[Job], begun: Collection[str]) -> str:
 
 def announce(prospect: Prospect, left: Sequence[Job] | None = None, why_skipped: str = "") -> None:
     """The lines that a run begins with. `left`: the jobs of a run that goes on. `why_skipped`: the option that says it."""
-    if (own := own_command()) != "runner":
-        say(f"`runner` in a command is {own}")
-    if not prospect.machine.gpus:
-        say(f"no GPU ({prospect.machine.why_no_gpu}): running the CPU images")
     for refused in prospect.machine.refused:
         say(f"not used: {refused.reason}")
     for note in prospect.machine.notes:
-        say(note)
-    say(prospect.why_engine)
+        if note != NOT_WALLED_IN:
+            say(note)
+    skipped = f", {len(prospect.plan.skips)} skipped{f' ({why_skipped} says why)' if why_skipped else ''}"
     say(
-        f"{plural(len(prospect.plan.cells), 'cell')} x {plural(prospect.repeats, 'repeat')}, "
-        f"{len(prospect.plan.skips)} skipped{f' ({why_skipped} says why)' if why_skipped else ''}, "
+        f"{plural(len(prospect.plan.cells), 'cell')} x {plural(prospect.repeats, 'repeat')} {_where(prospect)}"
+        f"{skipped if prospect.plan.skips else ''}, "
         f"about {length(prospect.expected_seconds(prospect.jobs if left is None else left))} "
         f"{'of measuring' if left is None else 'for the rest'} "
         f"[{time.strftime('%H:%M:%S')}]"
+        + (f"; in a command `runner` is {own}" if (own := own_command()) != "runner" else "")
     )
+
+
+def _where(prospect: Prospect) -> str:
+    """The devices and the engine of a run. Why it is not another engine, --dry-run and the doctor say."""
+    machine, engine = prospect.machine, prospect.why_engine.partition(":")[0]
+    devices = plural(len(machine.gpus), "GPU") if machine.gpus else f"the CPU (no GPU: {machine.why_no_gpu})"
+    walls = " without containers: cells can read and write what you can" if NOT_WALLED_IN in machine.notes else ""
+    return f"on {devices}, {engine}{walls}"
 
 
 def limit(held: Forecast, given: float, ended: Collection[str] = (), further: bool = False) -> str:
@@ -74,11 +81,7 @@ def limit(held: Forecast, given: float, ended: Collection[str] = (), further: bo
         f"{plain(given)} min hold about {plural(len(cells), 'cell')} of {plural(len({cell.framework for cell in cells}), 'framework')}"
         + (f" and {plural(more, 'further repeat')}" if more else "")
         + (f", with {plural(images, 'image')} to prepare" if images else "")
-        + (
-            "; further repeats of what is open by then come before other frameworks"
-            if further and len(cells) > 1
-            else ""
-        )
+        + ("; what is open by then is repeated before other frameworks" if further and len(cells) > 1 else "")
         + (f"; left for --resume: {not_yet_run(held.left, begun)}" if held.left else "")
     )
 
@@ -228,6 +231,7 @@ def result_line(outcome: Outcome, step_seconds: float | None = None) -> str:
     mark = "ok  " if outcome.status == "ok" else "FAIL"
     step = f" · {number(1e3 * step_seconds)} ms/step" if step_seconds is not None and outcome.status == "ok" else ""
     line = f"{mark} {outcome.job.cell.label}{step} · repeat {outcome.job.repeat} · {outcome.wall_seconds:.1f} s"
+    line += f" · disturbed: {outcome.disturbed}" if outcome.disturbed else ""
     return line + (f"\n     {one_line(outcome.reason)}" if outcome.reason else "")
 
 

@@ -68,6 +68,7 @@ class Outcome:
     status: str
     reason: str | None
     wall_seconds: float
+    disturbed: str = ""  # by what, where other work ran beside a cell of a CPU
 
 
 class Observer(Protocol):
@@ -374,7 +375,8 @@ class CellRunner:
         self.observer.started(attempt.job)
         if ended := attempt.run(prepared):
             self._faults = 0
-            self._report(Outcome(attempt.job, *ended))
+            status, reason, disturbed, wall_seconds = ended
+            self._report(Outcome(attempt.job, status, reason, wall_seconds, disturbed))
             return False
         if attempt.cut and not attempt.stopped:
             return self._after_host_fault(attempt.job, attempt.cut)

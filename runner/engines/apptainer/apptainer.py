@@ -108,6 +108,14 @@ class ApptainerEngine(Engine):
             return reason
         if self._sif(image):
             return None
+        folders = [*filter(None, [self._settings.images_from]), sif.own_folder()]
+        if self._builder is None and (
+            other := next((path for each in folders for path in sif.of_other_inputs(each, image.name)), None)
+        ):
+            return (
+                f"{other} is of other inputs than this release and this --base-image have ({self._settings.base_image or 'none'}); "
+                f"give the --base-image that it was made with, or export it anew: `runner images export {image.name} --as sif --to FOLDER`"
+            )
         if self._builder is None:
             return (
                 f"there is no SIF of it, and no Docker Engine or Podman to make one of; `runner images export {image.name} --as sif "

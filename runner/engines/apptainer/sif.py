@@ -80,6 +80,11 @@ def find(folder: Path, recipe: Recipe, image_id: str | None = None) -> Path | No
     return max(sifs, key=lambda path: path.stat().st_mtime, default=None)
 
 
+def of_other_inputs(folder: Path, name: str) -> list[Path]:
+    """The SIFs of the image of this name in a folder where none is of today's inputs."""
+    return sorted(path for path in folder.glob(f"{name}@*.sif") if _ID.search(path.name))
+
+
 def stale(recipes: Mapping[str, Callable[[], Recipe]], every: bool) -> Iterator[tuple[Path, str]]:
     """(SIF, what it is) of those that this user's runs made of these images with other inputs than today's.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner.admission.admit import admit, store_parcel
+from runner.admission.admit import Admitted, admit, store_parcel
 from runner.admission.judges import JUDGES, HostFacts
 from runner.plan.plan import Cell
 from runner.results.parcel import Parcel, decode
@@ -170,3 +170,18 @@ def test_the_table_names_every_judge_once_and_says_what_it_refuses() -> None:
     sentences = [each.sentence for each in JUDGES]
     assert len(set(sentences)) == len(sentences)
     assert all(re.fullmatch(r"[A-Z][^\n]{15,}\.", sentence) for sentence in sentences)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"other_cpus": 1.2}, "other work used 1.2 of its 2 CPUs"),
+        ({"other_cpus": 0.1}, ""),
+        ({"other_cpus": None}, ""),
+        ({"other_cpus": 1.2, "device_kind": "cuda"}, ""),
+    ],
+)
+def test_a_repeat_beside_which_other_programs_took_cpus_says_so_at_once(row: dict[str, Any], said: str) -> None:
+    """Beside a GPU's cell they may be other cells."""
+    usual = {"device_kind": "cpu", "environment_json": json.dumps({"host": {"cpu_count": 2}})}
+    assert Admitted("ok", None, {"cells": [usual | row]}).disturbed == said

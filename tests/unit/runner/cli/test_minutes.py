@@ -94,9 +94,7 @@ def test_the_text_says_what_the_minutes_hold_and_what_is_left(
     print_plan(eight_gpus, False, 10)
     shown = " ".join(capsys.readouterr().out.split())
     assert "10 min hold about" in shown
-    assert (
-        "to prepare; further repeats of what is open by then come before other frameworks; left for --resume: " in shown
-    )
+    assert "to prepare; what is open by then is repeated before other frameworks; left for --resume: " in shown
     assert "begins" in shown
     assert "of them go to making 2 images ready, while nothing is measured; the next such run finds them ready" in shown
     assert "they are too short for tensorflow at fp32: making 3 images ready (8.8 GB)" in shown
@@ -104,7 +102,7 @@ def test_the_text_says_what_the_minutes_hold_and_what_is_left(
     assert 0 <= shown.index("10 min hold about") < shown.index(" skipped ")
     # Repeats that the user gave are meant as they stand.
     print_plan(replace(eight_gpus, options=eight_gpus.options.model_copy(update={"repeats": 3})), False, 10)
-    assert "further repeats of what" not in " ".join(capsys.readouterr().out.split())
+    assert "what is open by then" not in " ".join(capsys.readouterr().out.split())
 
 
 def test_few_cells_have_more_repeats_where_none_are_given(eight_gpus: Prospect) -> None:

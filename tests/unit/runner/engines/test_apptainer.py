@@ -138,6 +138,11 @@ def test_a_machine_without_docker_runs_the_sif_of_a_folder(program: Path, recipe
     assert "`runner images export jax-0.10.2-cpu --as sif --to FOLDER`" in str(engine.unfit(IMAGE))
     with pytest.raises(EngineError, match="there is no SIF of it"):
         engine.prepare(IMAGE, lambda line: None)
+    other = folder / f"{IMAGE.name}@other+{ID}.sif"
+    other.touch()
+    assert str(engine.unfit(IMAGE)).startswith(
+        f"{other} is of other inputs than this release and this --base-image have (here:"
+    )
     (folder / named(recipe, ID)).touch()
     assert engine.unfit(IMAGE) is None
     assert engine.cost(IMAGE) == 0

@@ -14,7 +14,7 @@ import pytest
 
 from runner.admission import telemetry_summary
 from runner.machine import telemetry, telemetry_cpu
-from runner.machine.telemetry_cpu import CpuClock, OtherPrograms, PackageEnergy, ProcessSampler
+from runner.machine.telemetry_cpu import CpuClock, PackageEnergy, ProcessSampler
 from tests.fixtures.waiting import wait_for
 
 MOST = 262_143_328_850  # microjoules, as an Intel server has it
@@ -156,38 +156,6 @@ def test_the_machines_cpu_time_is_all_but_idleness_with_what_its_host_took(bare:
     row = ProcessSampler(Cell().pid, CpuClock((0,))).sample(time.time())
     assert row is not None
     assert row["machine_cpu_seconds"] == pytest.approx(22)
-
-
-@pytest.mark.parametrize(
-    ("others", "cpus", "passed", "said"),
-    [
-        (0.3, 2, 1.0, ""),
-        (0.9, 2, 1.0, "other programs keep 0.9 of 2 CPUs busy: end them first, or steps take longer and scatter"),
-        (0.9, 64, 1.0, ""),
-        (40.0, 64, 1.0, "other programs keep 40.0 of 64 CPUs busy: end them first, or steps take longer and scatter"),
-        (0.9, 2, 0.05, ""),
-    ],
-)
-def test_a_run_says_when_it_begins_that_other_programs_take_cpus(
-    bare: Path, monkeypatch: pytest.MonkeyPatch, others: float, cpus: int, passed: float, said: str
-) -> None:
-    """What this process itself takes in the meantime is no other program's."""
-    ticks, now, own = os.sysconf("SC_CLK_TCK"), [10.0], [3.0]
-
-    def has_run(seconds: float) -> None:
-        (bare / "stat").write_text(f"cpu  {round(seconds * ticks)} 0 0 99 0 0 0 0 0 0\n")
-
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(os, "cpu_count", lambda: cpus)
-    monkeypatch.setattr(os, "times", lambda: (own[0], 0.0, 0.0, 0.0, now[0]))
-    has_run(100)
-    look = OtherPrograms()
-    now[0] += passed
-    own[0] += 1.0
-    has_run(101 + others * passed)
-    assert look.note() == said
-    (bare / "stat").unlink()
-    assert OtherPrograms().note() == ""
 
 
 @pytest.mark.parametrize(("cell", "machine", "others"), [(1.5, 1.6, 0.1), (1.0, 2.0, 1.0), (2.0, 1.99, 0.0)])

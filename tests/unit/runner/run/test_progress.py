@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from bench import rules
+from runner.engines.process.process import NOT_WALLED_IN
 from runner.plan.plan import Plan
 from runner.results.store import RunStore
 from runner.run import progress
@@ -34,13 +35,30 @@ from tests.fixtures.plans import make_cell
 
 
 @pytest.mark.parametrize(
-    ("cells", "repeats", "words"), [(1, 1, "1 cell x 1 repeat, "), (2, 3, "2 cells x 3 repeats, ")]
+    ("cells", "repeats", "words"), [(1, 1, "1 cell x 1 repeat on 1 GPU, "), (2, 3, "2 cells x 3 repeats on 1 GPU, ")]
 )
 def test_one_cell_and_one_repeat_are_not_several(
     cells: int, repeats: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     announce(announced(cells, repeats))
-    assert f"\n{words}" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith(words)
+
+
+def test_a_run_without_a_remark_begins_with_one_line_that_says_what_where_and_how_long(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    prospect = announced(2, 3)
+    prospect.machine = SimpleNamespace(gpus=(), why_no_gpu="no driver", refused=(), notes=(NOT_WALLED_IN,))
+    prospect.why_engine = "engine venv: docker is not used: it does not answer; podman is not used: no such program"
+    announce(prospect)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith(
+        "2 cells x 3 repeats on the CPU (no GPU: no driver), engine venv without containers: cells can "
+    )
+    prospect.machine.notes = ("other programs use 1.8 of 2 CPUs", NOT_WALLED_IN)
+    announce(prospect)
+    assert capsys.readouterr().err.splitlines()[0] == "other programs use 1.8 of 2 CPUs"
 
 
 def announced(cells: int, repeats: int) -> Any:
@@ -63,7 +81,7 @@ def test_a_run_says_once_what_runner_is_where_path_has_none(
     monkeypatch.setattr(sys, "argv", [str(script)])
     monkeypatch.setenv("PATH", str(tmp_path))
     announce(announced(1, 1))
-    assert capsys.readouterr().err.startswith(f"`runner` in a command is {script}\n")
+    assert capsys.readouterr().err.endswith(f"; in a command `runner` is {script}\n")
     monkeypatch.setenv("PATH", str(script.parent))
     announce(announced(1, 1))
     assert "in a command" not in capsys.readouterr().err
@@ -130,6 +148,9 @@ def test_a_finished_line_has_the_step_time_of_the_measured_windows(capsys: pytes
     observer.printed(job, sample(15.7))
     observer.ended(Outcome(job, "ok", None, 27.1))
     assert " · 1\u2009570 ms/step · " in capsys.readouterr().err, "as the table writes it"
+    observer.started(job)
+    observer.ended(Outcome(job, "ok", None, 27.1, "other work used 1.2 of its 2 CPUs"))
+    assert " · 27.1 s · disturbed: other work used 1.2 of its 2 CPUs (" in capsys.readouterr().err
     observer.started(job)
     observer.ended(Outcome(job, "failed", "crash: it ended", 1.0))
     assert "ms/step" not in capsys.readouterr().err

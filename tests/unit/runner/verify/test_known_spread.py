@@ -6,6 +6,7 @@ import http.server
 import json
 import math
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -199,3 +200,12 @@ def test_a_cell_that_is_not_what_its_id_says_is_refused(tmp_path: Path) -> None:
 def test_an_address_that_nobody_answers_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(SiteError, match="cannot be read .*Connection refused.*; name the folder or the address"):
         IndexSite("http://127.0.0.1:9/index").cells("NVIDIA H200", "gru-imdb")
+
+
+def test_an_address_that_nobody_answers_is_said_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["verify", "--python", sys.executable, "--references", "http://127.0.0.1:9/index"])
+    assert "Connection refused" in result.stderr
+    assert [*tmp_path.iterdir()] == [], "no run was begun"
