@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, NamedTuple
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import pandas as pd
+    import os
 
-
-class Frames(NamedTuple):
-    """The tables of some runs. docs/columns.md describes their columns."""
-
-    answers: pd.DataFrame
-    cells: pd.DataFrame
-    samples: pd.DataFrame
-    telemetry: pd.DataFrame
+    from runner.results.on_disk.schema import Frames
 
 
 def read(*runs: str | os.PathLike[str], out: str | os.PathLike[str] = "results") -> Frames:
@@ -23,12 +14,11 @@ def read(*runs: str | os.PathLike[str], out: str | os.PathLike[str] = "results")
 
     A run is named by its id in the folder `out`, or by its folder; none names the newest. Raises the runner's errors.
     """
-    # Only this call loads them: no command needs pandas, which takes a quarter of a second. The keys of tests follow imports, and every
-    # test of the runner imports this file: so the module is named below this package.
-    import importlib
+    # Only this call loads pandas, which takes a quarter of a second.
+    import pkgutil
     from pathlib import Path
 
-    shared = importlib.import_module(".cli.shared", __name__)
-    found = shared.stored_tables([os.fspath(run) for run in runs], Path(out), ("cells", "samples", "telemetry"))
-    frames = {name: table.to_pandas() for name, table in found.items()}
-    return Frames(frames["answers"], frames["cells"], frames["samples"], frames["telemetry"])
+    # An import would put the commands and the reports among the inputs of every test that imports a module of the runner.
+    data_frames = pkgutil.resolve_name(f"{__name__}.cli.shared:data_frames")
+    frames: Frames = data_frames([str(Path(run)) for run in runs], Path(out))
+    return frames

@@ -43,6 +43,11 @@ class Answer:
     link: str
     bad: bool = False
 
+    @property
+    def is_one(self) -> bool:
+        """False if these runs have nothing that answers the question."""
+        return self.bad or self.confidence not in ("not compared", "not measured", "not judged")
+
 
 def answers(
     shown: Sequence[Finding],

@@ -66,13 +66,16 @@ def page_of(overview: Overview, health: Health = NOT_JUDGED) -> Page:
     if not (ladders or more_ladders):
         answers = tuple(replace(answer, link="") if answer.link == "ladder" else answer for answer in answers)
     frameworks = {cell.framework for cell in data.cells} | {row.framework for part in slices for row in part.rows}
+    headline, *further = answers
     return Page(
+        headline=headline,
         title=overview.title,
         where=overview.where,
         lead=overview.lead,
         pills=pills,
         notes=overview.notes,
-        answers=answers,
+        answers=tuple(answer for answer in further if answer.is_one),
+        unanswered=tuple(answer for answer in further if not answer.is_one),
         health=health,
         slices=slices,
         choices=choices,

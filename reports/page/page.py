@@ -70,6 +70,7 @@ class ResultColumn:
     beside: str  # batch and data, where another column has the same workload
     few: str
     unrun: bool = False  # nothing of it has been run yet: it is folded away
+    sparse: bool = False  # most of its rows have nothing: it is narrow
 
 
 @dataclass(frozen=True)
@@ -179,12 +180,14 @@ class CellSection:
 
 @dataclass(frozen=True)
 class Page:
-    title: str
+    headline: Answer
+    title: str  # what was compared, and where
     where: str  # when, with which engine and on which machine
     lead: str
     pills: tuple[Pill, ...]
     notes: tuple[str, ...]  # what the reader must know of the machines: drained, drifted, perhaps busy
     answers: tuple[Answer, ...]
+    unanswered: tuple[Answer, ...]  # the questions that these runs do not answer
     health: Health
     slices: tuple[Slice, ...]
     choices: tuple[Choice, ...]

@@ -9,7 +9,7 @@ import numpy as np
 
 from reports import wording
 from reports.answers.across import version_key
-from reports.answers.contrast import Side, differences
+from reports.answers.contrast import Contrast, Side, differences
 from reports.answers.scaling import Scaling
 from reports.data.curves import of_class
 from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload, Tables
@@ -263,11 +263,13 @@ def _ladder(
 # -- Over time ---------------------------------------------------------------------------------------------------------------------
 
 
-def changes_over_time(data: Tables, again: Iterable[Sequence[MeasuredCell]]) -> tuple[Chart, ...]:
+def changes_over_time(
+    data: Tables, again: Iterable[Sequence[MeasuredCell]], moved: Sequence[Contrast] = ()
+) -> tuple[Chart, ...]:
     """For each workload, device and precision: each cell's step time relative to its first run's, run by run.
 
     `again` are the cells that were measured more than once. An upright marks a run before
-    which a recorded fact changed: the driver, the image, the code.
+    which a recorded fact changed: the driver, the image, the code. `moved`: the changes of step times, which are marked too.
     """
     dates = {run.run_id: str(run.manifest["created"])[5:16].replace("T", " ") for run in data.runs}
     groups: dict[tuple[str, str, str], list[Sequence[MeasuredCell]]] = {}
@@ -276,13 +278,18 @@ def changes_over_time(data: Tables, again: Iterable[Sequence[MeasuredCell]]) -> 
         if len({cell.run_id for cell in cells}) > 1:
             groups.setdefault((key.workload, key.device, key.precision), []).append(cells)
     return tuple(
-        _changes(f"changes-{at}", " · ".join(place), lines, data.order, dates)
+        _changes(f"changes-{at}", " · ".join(place), lines, data.order, dates, moved)
         for at, (place, lines) in enumerate(groups.items(), start=1)
     )
 
 
 def _changes(
-    place: str, title: str, lines: Sequence[Sequence[MeasuredCell]], order: dict[str, int], dates: dict[str, str]
+    place: str,
+    title: str,
+    lines: Sequence[Sequence[MeasuredCell]],
+    order: dict[str, int],
+    dates: dict[str, str],
+    moved: Sequence[Contrast],
 ) -> Chart:
     times = [[(cell, cell.step.value) for cell in cells if cell.step is not None] for cells in lines]
     shares = [[(cell, seconds / line[0][1]) for cell, seconds in line] for line in times]
@@ -296,6 +303,12 @@ def _changes(
     for number_, run in enumerate(events, start=1):
         picture.upright(picture.x(at[run] - 0.5), _BELOW_NUMBER, picture.height, "dotted muted")
         picture.words(picture.x(at[run] - 0.5), 0, str(number_), "mid tick")
+    own = {cell.anchor for cells in lines for cell in cells}
+    told = [row for row in moved if row.cell.anchor in own]
+    for row in told:
+        x = picture.x(at[row.after.cells[0].run_id] - 0.5)
+        picture.upright(x, 0, picture.height, "dashed alarm" if row.slower else "dashed")
+        picture.words(x, picture.height - 4, row.words, "mid alarm" if row.slower else "mid tick")
     for line, seconds in zip(shares, times, strict=True):
         shape, tone = signs.of(line[0][0])
         points = [(picture.x(at[cell.run_id]), picture.at(share)) for cell, share in line]
@@ -306,6 +319,7 @@ def _changes(
     said = "; ".join(f"{number_}: {', '.join(changes)}" for number_, changes in enumerate(events.values(), start=1))
     words = (
         f"{title}: step time of each cell relative to its first run, over {len(runs)} runs. Events: {said or 'none'}."
+        + "".join(f" {row.cell.label}: {row.words}." for row in told)
     )
     keys = [LegendEntry(*signs.of(cells[0]), cells[0].name) for cells in lines]
     return picture.chart(place, words, title + (f". Recorded changes: {said}." if said else ""), keys)

@@ -73,7 +73,7 @@ def page(data: Tables, health: Health = NOT_JUDGED) -> str:
     return filled(
         "report.html.j2",
         ("theme", "plots", "page"),
-        _style(),
+        styles(),
         (library,),
         page=shown,
         parts=parts,
@@ -172,7 +172,7 @@ def _shown(value: Any) -> Any:
 
 
 @functools.cache
-def _style() -> str:
+def styles() -> str:
     """All styles of the page."""
     sheets = [_resource("reports.page.templates", name) for name in ("page.css", "charts.css")]
     sheets.append(_resource("reports.page.vendor", "uPlot.min.css"))

@@ -22,6 +22,8 @@ MOST_RATIO = 4.0
 MOST_HEAT = 22
 _NONE = Entry("none", "–")
 _MARKS = {"same": "=", "open": "≈"}
+# A column is narrow where fewer rows than one in so many have something.
+_SPARSE = 3
 # The kinds of entries that say nothing of a measurement.
 _NOTHING = ("waiting", "skipped", "none")
 
@@ -89,7 +91,9 @@ def _slice(
         for finding in sorted(found, key=lambda finding: -len(finding.group.ranked))
     )
     by_anchor = {finding.group.anchor: finding for finding in found}
-    entries = {column.anchor: _entries(by_anchor[column.anchor], data) for column in columns}
+    # Bars of all columns have one scale.
+    reach = _reach([entry.ratio for finding in found for entry in finding.group.ranked])
+    entries = {column.anchor: _entries(by_anchor[column.anchor], data, reach) for column in columns}
     later = list(_to_come(place, found, to_come))
     rows = _rows([*(entries[column.anchor] for column in columns), *(entries for _, entries in later)])
     where = f"{place.precision} on {wording.device_name(place.model)}"
@@ -102,6 +106,7 @@ def _folded(whole: Slice) -> Slice:
     """The slice with the rows and columns marked of which nothing has been run yet, where something has: what was measured comes first."""
     rows = [all(entry.kind in _NOTHING for entry in row.entries) for row in whole.rows]
     columns = [all(row.entries[at].kind in _NOTHING for row in whole.rows) for at in range(len(whole.columns))]
+    whole = replace(whole, columns=tuple(_narrowed(whole, rows)))
     if all(rows):
         return whole
     count = sum(
@@ -119,6 +124,14 @@ def _folded(whole: Slice) -> Slice:
         columns=tuple(replace(column, unrun=unrun) for column, unrun in zip(whole.columns, columns, strict=True)),
         unrun=words if count else "",
     )
+
+
+def _narrowed(whole: Slice, unrun: Sequence[bool]) -> Iterator[ResultColumn]:
+    """The columns; one in which most rows have nothing is sparse. Rows that are folded away do not count."""
+    rows = [row for row, folded in zip(whole.rows, unrun, strict=True) if row.best and not folded]
+    for at, column in enumerate(whole.columns):
+        figures = sum(row.entries[at].kind not in _NOTHING for row in rows)
+        yield replace(column, sparse=_SPARSE * figures < len(rows))
 
 
 def _to_come(
@@ -157,10 +170,9 @@ class _Found:
     level: float | None
 
 
-def _entries(finding: Finding, data: Tables) -> list[_Found]:
-    """The entries of a group's column."""
+def _entries(finding: Finding, data: Tables, reach: float) -> list[_Found]:
+    """The entries of a group's column, whose bars end at `reach`."""
     group, workload = finding.group, finding.workload
-    reach = _reach([entry.ratio for entry in group.ranked])
     found = [_of(entry.cell, _ranked(entry, group, workload, reach), entry.ratio.value) for entry in group.ranked]
     found = list(_beside(found, group.others))
     present = {one.label for one in found}
@@ -171,7 +183,7 @@ def _entries(finding: Finding, data: Tables) -> list[_Found]:
 
 
 def _reach(ratios: Sequence[Estimate]) -> float:
-    """The end of the track of a column's bars. An interval may lengthen it by a third at most."""
+    """The end of the track of the bars of a table. An interval may lengthen it by a third at most."""
     longest = max((ratio.value for ratio in ratios), default=1.0)
     ends = [ratio.high for ratio in ratios if ratio.method != "itself" and ratio.high is not None]
     return min(MOST_RATIO, max([longest, *(min(end, 1.3 * longest) for end in ends)]))

@@ -20,12 +20,14 @@ from runner.cli.shared import (
     AnyFormat,
     Margin,
     Out,
+    Page,
     chosen_runs,
     note,
     print_rows,
     renewed,
     split_words,
     stored_runs,
+    write_page,
 )
 from runner.errors import UserError
 from runner.json_document import print_document
@@ -59,6 +61,7 @@ def compare(
     margin: Margin = 5.0,
     out: Out = Path("results"),
     output_format: AnyFormat = "text",
+    output: Page = None,
 ) -> None:
     """Each cell is slower, faster, the same within the margin, or open: the data do not tell.
 
@@ -85,18 +88,29 @@ def compare(
         named = list(split_words(runs))
         tables = load(chosen_runs(named, out), ANSWER) if named else _newest_with_both(out, a, b, by)
         comparison = answers.comparison(tables, a, b, by, margin / 100)
-    if output_format == "json":
+    if output is not None:
+        # The page's libraries take longer to load than the comparison takes.
+        from reports.page.change_pages import compare_page
+
+        write_page(output, output_format, compare_page(comparison))
+    else:
+        _print(comparison, output_format)
+    raise typer.Exit(comparison.exit_code)
+
+
+def _print(comparison: answers.Comparison, form: str) -> None:
+    """Print the comparison in a form."""
+    if form == "json":
         print_document(answers.document(comparison))
-    elif output_format == "csv":
+    elif form == "csv":
         typer.echo(comma_separated(answers.records(comparison)), nl=False)
-    elif output_format == "markdown":
+    elif form == "markdown":
         typer.echo(answers.markdown(comparison), nl=False)
     else:
         if comparison.rows:
             print_rows(answers.table(comparison), answers.compact(comparison))
         for line in [*answers.remarks(comparison), *([answers.method(comparison)] if comparison.rows else [])]:
             print(folded(line))
-    raise typer.Exit(comparison.exit_code)
 
 
 def _with_others(pair: Sequence[Path]) -> Tables:

@@ -12,7 +12,18 @@ from reports.answers import run_history as answers
 from reports.answers.export import comma_separated
 from reports.data.model import Tables
 from reports.data.tables import STEPS, load, load_readable
-from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, note, print_rows, renewed, stored_runs
+from runner.cli.shared import (
+    AnyFormat,
+    Margin,
+    Out,
+    Page,
+    chosen_runs,
+    note,
+    print_rows,
+    renewed,
+    stored_runs,
+    write_page,
+)
 from runner.errors import UserError
 from runner.json_document import print_document
 from runner.results.store import write_bytes
@@ -35,6 +46,7 @@ def history(
         ),
     ] = None,
     output_format: AnyFormat = "text",
+    output: Page = None,
 ) -> None:
     """A run counts as one measurement, however many repeats it has. CSV and JSON hold every row.
 
@@ -50,7 +62,12 @@ def history(
         for path, text in other_formats.otava(moves, tables, otava).items():
             write_bytes(path, text.encode())
     rows = moves.rows if everything else moves.moved
-    if output_format == "json":
+    if output is not None:
+        # The page's libraries take longer to load than the history takes.
+        from reports.page.change_pages import history_page
+
+        write_page(output, output_format, history_page(moves, tables, everything=everything))
+    elif output_format == "json":
         print_document(answers.document(moves))
     elif output_format == "csv":
         typer.echo(comma_separated(answers.every_record(moves)), nl=False)

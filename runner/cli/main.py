@@ -79,15 +79,23 @@ class Commands(LazyGroup):
         "gpus": "Show the GPUs of this machine, their links and the processes on them.",
         "doctor": "Check all that GPU cells need, and say how to fix what is wrong.",
         "images": "Manage the catalog of images.",
+        "list": "Print the names of workloads, frameworks, precisions, images or stored runs.",
+        "completion": "Print what makes bash, zsh or fish complete the words of a command.",
         "nodes": "Look at several machines: their GPUs, what differs between them, what would not run.",
     }
-    unlisted: ClassVar[Mapping[str, str]] = {"agent": "Run cells on this node for a driver on another machine."}
+    unlisted: ClassVar[Mapping[str, str]] = {
+        "agent": "Run cells on this node for a driver on another machine.",
+        "complete": "Print the completions of a command's last word.",
+    }
     modules: ClassVar[Mapping[str, str]] = {
         "nodes": "nodes.look",
         "agent": "nodes.agent",
         "import_": "archives.import_",
         "gpu_kit": "archives.gpu_kit",
         "share": "archives.share",
+        "list": "help.list_",
+        "completion": "help.completion",
+        "complete": "help.completion",
         "blame": "ladders.blame",
     }
 

@@ -17,15 +17,15 @@ import typer
 from typer.core import TyperGroup
 
 from runner import interrupt
-from runner.errors import UserError, first_problem
+from runner.errors import UserError, first_problem, fix_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
     from reports.answers.compact import Compact
     from reports.answers.export import Table
+    from runner.results.on_disk.schema import Frames
 
 # Rich's help would double the start-up time.
 PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
@@ -38,6 +38,9 @@ Margin = Annotated[
     float, typer.Option(help="The smallest change that matters, in percent of the step time.", min=0.1, max=50)
 ]
 Out = Annotated[Path, typer.Option(help="Folder of the results.")]
+Page = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Write a page with the picture into this HTML file instead.")
+]
 BaseImage = Annotated[
     str | None,
     typer.Option(
@@ -70,6 +73,14 @@ class LazyCommands(Mapping[str, Any]):
         command: Any = typer.main.get_command(app)
         command.name = name
         command.help = "\n\n".join(filter(None, (sentence, command.help)))
+        # The help of a group needs none of it.
+        from runner.cli.help.furnish import furnish
+
+        path = " ".join([*self._package.split(".")[2:], name])
+        # A group that is no LazyGroup has all of its commands.
+        for below, inner in {} if isinstance(command, LazyGroup) else getattr(command, "commands", {}).items():
+            furnish(inner, f"{path} {below}")
+        furnish(command, path)
         if not isinstance(command, LazyGroup):
             command.invoke = _collecting(command.invoke)
         return command
@@ -229,6 +240,20 @@ def split_words(values: list[str] | None) -> tuple[str, ...]:
     return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())
 
 
+def write_page(output: Path, form: str, page: str) -> None:
+    """Write a page, and print its path. Raises UserError."""
+    from runner.results.store import write_bytes
+
+    if form != "text":
+        raise UserError(f"--output writes a page, and --format {form} prints: leave one of them out")
+    try:
+        write_bytes(output, page.encode())
+    except OSError as error:
+        fix = fix_of(error, "name a file in a folder of yours")
+        raise UserError(f"--output {output} cannot be written ({error.strerror}); {fix}") from None
+    typer.echo(str(output))
+
+
 def print_rows(table: Table, few: Compact) -> None:
     """Print the table with all columns where they fit, as in a pipe, and else with `few`."""
     # Help prints no table.
@@ -302,15 +327,18 @@ def chosen_runs(names: list[str] | None, out: Path) -> list[Path]:
     return folders
 
 
-def stored_tables(names: list[str], out: Path, tables: Sequence[str]) -> dict[str, pa.Table]:
-    """The answers of the named runs, or of the newest, and some of their other tables."""
+def data_frames(names: list[str], out: Path) -> Frames:
+    """The answers of the named runs, or of the newest, and their tables, as pandas has them."""
     import pyarrow as pa
 
     from reports.answers.answers_table import answers_of
+    from runner.results.on_disk.schema import Frames
     from runner.results.store import tables_of
 
     folders = chosen_runs(names, out)
-    return {"answers": pa.concat_tables([answers_of(folder) for folder in folders]), **tables_of(folders, tables)}
+    answers = pa.concat_tables([answers_of(folder) for folder in folders]).to_pandas()
+    stored = {name: table.to_pandas() for name, table in tables_of(folders, ("cells", "samples", "telemetry")).items()}
+    return Frames(answers, stored["cells"], stored["samples"], stored["telemetry"])
 
 
 def _chosen(names: list[str] | None, out: Path) -> list[Path]:

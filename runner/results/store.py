@@ -193,8 +193,14 @@ def runs_below(out: Path) -> list[Path]:
     return sorted((path.parent for path in out.glob("*/run.json")), key=lambda folder: (created(folder), folder.name))
 
 
+# The name of the newest run, where a run is asked for.
+LATEST = "latest"
+
+
 def run_folder(name: str, out: Path) -> Path:
-    """The folder of a run that is given by its id below `out`, or by its folder."""
+    """The folder of a run that is given by its id below `out`, or by its folder; of LATEST the newest one."""
+    if name == LATEST and not (out / name).is_dir() and (runs := runs_below(out)):
+        return runs[-1]
     return out / name if (out / name).is_dir() else Path(name)
 
 

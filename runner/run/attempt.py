@@ -212,6 +212,8 @@ class Attempt:
         self.may_pass = True
         # The error, if CUDA opened no GPU and may do so in a moment. Nothing is stored then.
         self.passing = ""
+        # The work of others beside it, where that was much, in few words.
+        self.disturbed = ""
         # Why its machine cut it, and not the cell. Nothing is stored then.
         self.cut = ""
         self._site = site
@@ -244,8 +246,8 @@ class Attempt:
         cell, threads = self.job.cell, self.slot.quota_threads and self.slot.threads
         return arguments(cell, cell.framework in self._site.profiled, threads, self.job.repeat)
 
-    def run(self, prepared: ReadyImage) -> tuple[str, str | None, str, float] | None:
-        """Run to the end and store the row: (status, reason, what disturbed it, wall seconds). None when it was stopped, its machine cut
+    def run(self, prepared: ReadyImage) -> tuple[str, str | None, float] | None:
+        """Run to the end and store the row: (status, reason, wall seconds). None when it was stopped, its machine cut
         it, its GPU was lost, or CUDA's error may pass.
 
         Raises EngineError when the engine could not do its part, and what the store raises.
@@ -379,12 +381,13 @@ class Attempt:
                 return next(last_line(text) for text in texts if text and due_again(None, ended.code, text))
         return ""
 
-    def _stored(self, parcel: Parcel, image: Image | None) -> tuple[str, str | None, str]:
+    def _stored(self, parcel: Parcel, image: Image | None) -> tuple[str, str | None]:
         """Hand the parcel over. What the cell filled is free by now; other cells may be about to end for the same."""
         end = time.monotonic() + _ROOM_SECONDS
         while True:
             try:
-                return self._site.store(self.job, parcel, image)
+                status, reason, self.disturbed = self._site.store(self.job, parcel, image)
+                return status, reason
             except OSError as error:
                 if error.errno not in HOST_FAULTS or time.monotonic() > end:
                     raise

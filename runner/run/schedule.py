@@ -375,8 +375,7 @@ class CellRunner:
         self.observer.started(attempt.job)
         if ended := attempt.run(prepared):
             self._faults = 0
-            status, reason, disturbed, wall_seconds = ended
-            self._report(Outcome(attempt.job, status, reason, wall_seconds, disturbed))
+            self._report(Outcome(attempt.job, *ended, attempt.disturbed))
             return False
         if attempt.cut and not attempt.stopped:
             return self._after_host_fault(attempt.job, attempt.cut)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 # What stands in a page, so that it is known to have been shown.
 WORDS = {
     "nodes_page": ("1 of 4 nodes and 1 GPU slow", "Coloured: "),
-    "page": ("Which framework?", "Is mine healthy?", "Failed, skipped and not yet run"),
+    "page": ("By how much?", "Is mine healthy?", "Failed, skipped and not yet run"),
     "rich_page": (
         "Across versions on this device",
         "Across precisions",

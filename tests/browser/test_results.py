@@ -121,6 +121,8 @@ def test_what_is_not_yet_run_is_folded_behind_one_line_which_unfolds_it(
     browser.wait(f"{ROWS}.length === 9")
     assert browser.run(heads) == 6
     browser.run(f"document.querySelector('{SHEET} .further summary').click()")
+    # On a phone the choices are folded.
+    browser.run("document.querySelector('#controls details').open = true")
     browser.driver.find_element("css selector", "[name=filter]").send_keys("chainer")
     browser.wait(f"!document.querySelector('{SHEET} .empty').hidden")
     assert browser.run(f"return document.querySelector('{SHEET} .empty').innerText").endswith(
@@ -143,8 +145,11 @@ def test_the_first_screen_of_a_whole_matrix_fits_a_laptops_window_and_answers(
     browser.open(large_page, 1440)
     browser.wait("!document.getElementById('controls').hidden")
     assert browser.run("return document.getElementById('results').getBoundingClientRect().bottom") <= 900
-    words = browser.run("return [...document.querySelectorAll('.answer .say')].map((one) => one.innerText)")
-    assert len(words) == 4
+    words = browser.run("return [...document.querySelectorAll('h1, .answer .say')].map((one) => one.innerText)")
+    assert len(words) == 3, "what these runs do not answer is folded into a line"
+    assert "Is mine healthy? Not judged" in browser.run(
+        "return document.querySelector('.unanswered summary').innerText"
+    )
     assert all(0 < len(answer.split()) <= 8 for answer in words), words
     assert browser.run("return document.documentElement.scrollWidth") <= 1440
 
@@ -294,7 +299,8 @@ def test_without_scripts_the_first_screen_is_complete(browser: Browser, large_pa
     try:
         browser.open(large_page, 1440)
         find = browser.driver.find_elements
-        assert len(find("css selector", ".answer")) == 4
+        assert len(find("css selector", "h1, .answer")) == 3
+        assert "Is mine healthy?" in find("css selector", ".unanswered summary")[0].text
         assert next(one.text for one in find("css selector", ".results .best .n") if one.is_displayed()) == "1.00"
         assert not find("css selector", "#controls")[0].is_displayed()
     finally:
@@ -310,3 +316,64 @@ def test_a_link_that_nobody_made_leaves_the_page_usable(browser: Browser, page: 
     browser.driver.find_element("css selector", "[name=filter]").send_keys("flow 2.21")
     assert browser.run(NAMES) == ["TensorFlow 2.21.0"]
     assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("name", ["page", "short_page", "large_page"])
+def test_on_a_phone_the_answer_is_the_first_line_and_a_figure_is_on_the_first_screen(
+    browser: Browser, name: str, request: pytest.FixtureRequest
+) -> None:
+    browser.open(request.getfixturevalue(name), 390)
+    browser.wait("!document.getElementById('controls').hidden")
+    top = "return document.querySelector('{}').getBoundingClientRect().top"
+    figure = browser.run(
+        "return Math.min(...[...document.querySelectorAll('.results .n')].filter((one) => one.offsetParent)"
+        ".map((one) => one.getBoundingClientRect().bottom))"
+    )
+    assert figure <= 844
+    places = [browser.run(top.format(kind)) for kind in ("h1", ".kicker", ".pills", "#controls", ".results")]
+    assert places == sorted(places), "the answer, the inventory, the facts in short, the choices, the table"
+    assert not browser.run("return document.querySelector('#controls details').open")
+    browser.run("document.querySelector('#controls summary').click()")
+    assert browser.run("return document.querySelector('#controls form').offsetHeight") > 0
+    assert browser.run("return document.documentElement.scrollWidth") <= 390
+
+
+def test_the_bars_of_all_columns_share_one_scale_and_a_column_of_dashes_is_narrow(
+    browser: Browser, large_page: Path
+) -> None:
+    browser.open_whole(large_page, 1440)
+    bars = browser.run(
+        "const shown = [...document.querySelectorAll('.results td .bar')].filter((one) => one.offsetParent);"
+        "return shown.map((one) => [one.closest('td').querySelector('.n').textContent,"
+        " Math.round(parseFloat(getComputedStyle(one).backgroundSize) * one.offsetWidth / 100)])"
+    )
+    lengths: dict[str, set[int]] = {}
+    for figure, length in bars:
+        lengths.setdefault(figure, set()).add(length)
+    assert len(lengths) > 3
+    # A figure is rounded, and so is the length of its bar.
+    assert all(max(found) - min(found) <= 1 for found in lengths.values()), lengths
+    widths = browser.run(
+        "const of = (kind) => [...document.querySelectorAll(`.results tbody tr:first-child td${kind}`)]"
+        ".filter((one) => one.offsetParent).map((one) => one.offsetWidth);"
+        "return [of('.sparse'), of(':not(.sparse)')]"
+    )
+    assert widths[0], "the large run has a column of which most rows have nothing"
+    assert max(widths[0]) < min(widths[1])
+
+
+def test_the_words_under_the_table_are_true_in_both_themes(browser: Browser, page: Path) -> None:
+    """The ground of the fastest is bluer than that of a slower one, whether it is darker or lighter."""
+    for theme in ("light", "dark"):
+        browser.open_whole(page, 1280, theme)
+        assert "bluer is nearer to it" in browser.run("return document.querySelector('.results caption').innerText")
+        strength = browser.run(
+            "return [...document.querySelectorAll('.results td[class*=h]')].filter((one) => one.offsetParent)"
+            ".map((one) => [one.querySelector('.n').textContent, getComputedStyle(one).backgroundColor])"
+        )
+        alpha = {
+            float(figure): float((colour.split("/")[-1] if "/" in colour else colour.split(",")[-1]).strip(" )"))
+            for figure, colour in strength
+        }
+        order = sorted(alpha)
+        assert [alpha[figure] for figure in order] == sorted(alpha.values(), reverse=True)

@@ -15,6 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from runner.catalog.images import Image
+from runner.cli.help.examples import EXAMPLES
 from runner.cli.main import app
 from runner.engines.base import Engine
 from runner.results.store import RunStore
@@ -103,7 +104,7 @@ READERS_OWN = {
     "RUN": "a", "RUN...": "a b c", "OTHER": "b", "MONDAY": "a", "TUESDAY": "b", "WEDNESDAY": "c", "<image>": IMAGE,
     "'<name>-*'": "'torch-*'", "A,B": f"{IMAGE},jax-0.10.2-cpu", "12.6 12.8": "12.6 12.8 --runs a",
     "/path/to/its/python": sys.executable, "FILE": "{out}/file.parquet", "report.html": "{out}/report.html",
-    "FOLDER/*": "a b c", "FOLDER": str(PROJECT / "images"), "./my_net.py": "{out}/my_net.py",
+    "FOLDER/*": "a b c", "FOLDER": str(PROJECT / "images"), "old": "lab", "./my_net.py": "{out}/my_net.py",
 }  # fmt: skip
 # These need an engine, a network, a registry or a kit's archive, or write files of the project: the file of their own tests.
 ELSEWHERE = {
@@ -142,7 +143,7 @@ ELSEWHERE = {
 
 # These only read here: with --dry-run, or of the runs that are made below. A new command is in neither list until somebody decides.
 READS = (
-    *("compare", "gpus", "history", "matrix", "reference", "report", "rosetta", "verify"),
+    *("compare", "completion", "gpus", "history", "list", "matrix", "reference", "report", "rosetta", "verify"),
     *("images check", "images ci-matrix", "images list", "images prune", "images show"),
 )
 
@@ -203,7 +204,13 @@ def documented() -> list[str]:
     """Every command of the documents once; a bare name in a sentence is none where the command takes a word."""
     names = [name for name in DOCUMENTS if name not in (COMMANDS_OF, "CHANGELOG.md")]
     commands = {" ".join(words) for name in names for words in commands_in(text_of(name))}
-    return sorted(commands - {"compare", "rosetta", "reference show", "reference diff"})
+    return sorted(commands - {"compare", "rosetta", "reference show", "reference diff", "list"})
+
+
+def examples() -> list[str]:
+    """Every command of the examples in the help, once."""
+    lines = [part.strip() for each in EXAMPLES.values() for _, line in each for part in line.split("&&")]
+    return sorted({line.removeprefix("runner ") for line in lines if line.startswith("runner ") and ">" not in line})
 
 
 @pytest.mark.slow
@@ -215,8 +222,8 @@ def test_every_command_that_a_document_names_is_run(
     monkeypatch.setenv("DLBENCH_REFERENCES", str(measured))
     # A report of several runs is written here, and not beside the sources that other tests watch.
     monkeypatch.chdir(measured)
-    commands = documented()
-    assert len(commands) > 40
+    commands = sorted({*documented(), *examples()})
+    assert len(commands) > 80
     wrong = {}
     for command in commands:
         words = as_typed(command, measured)
@@ -227,7 +234,7 @@ def test_every_command_that_a_document_names_is_run(
         ended = CliRunner().invoke(app, words)
         # 2 without a complaint: undecided. A run that can be resumed has the plan of one machine, so its refusal is as good. So is that of
         # what a command would measure beside the --run that keeps it from measuring: every word of it has been read.
-        refusals = "--resume a: today's plan has other cells", "says what to measure, and --run measures nothing"
+        refusals = ": today's plan has other cells", "says what to measure, and --run measures nothing"
         fine = ended.exit_code in (0, 1) or not ended.stderr or any(refusal in ended.stderr for refusal in refusals)
         if not fine or not isinstance(ended.exception, SystemExit | None):
             wrong[command] = f"{ended.exit_code}: {ended.stderr[-300:]} {ended.exception!r}"

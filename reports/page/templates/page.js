@@ -212,13 +212,18 @@
   function paint(sheet) {
     const rows = [...sheet.querySelectorAll("tbody tr")], heads = [...sheet.querySelectorAll("thead th")];
     const name = unit();
-    for (let at = 1; at < heads.length; at += 1) {
-      const cells = rows.map((row) => row.cells[at]).filter((cell) => cell.dataset.m !== undefined);
-      const values = cells.map(measured);
+    const reach = (values) => {
       const longest = Math.max(...values.map((value) => value ? value[0] : 0));
-      const most = Math.max(longest, ...values.map((value) => value && value[2] ? Math.min(value[2], 1.3 * longest) : 0));
+      return Math.max(longest, ...values.map((value) => value && value[2] ? Math.min(value[2], 1.3 * longest) : 0));
+    };
+    const inColumn = (at) => rows.map((row) => row.cells[at]).filter((cell) => cell.dataset.m !== undefined);
+    // Ratios of all columns have one scale. Milliseconds of two networks would leave one of them no bar.
+    const shared = Math.min(4, reach(heads.flatMap((head, at) => at ? inColumn(at).map(measured) : [])));
+    sheet.querySelector(".scale").textContent = name === "x" ? "bars share one scale" : "each column has a scale of its own";
+    for (let at = 1; at < heads.length; at += 1) {
+      const cells = inColumn(at), values = cells.map(measured);
       const items = heads[at].dataset.items;
-      cells.forEach((cell, index) => drawn(cell, values[index], name === "x" ? Math.min(4, most) : most || 1));
+      cells.forEach((cell, index) => drawn(cell, values[index], name === "x" ? shared : reach(values) || 1));
       heads[at].querySelector(".unit").textContent = units[name].head.replace("%1", items.replace(/s$/, "")).replace("%", items);
     }
     const filter = (state.get("filter") || "").toLowerCase().split(/\s+/).filter(Boolean);
@@ -353,6 +358,11 @@
     sheets.push(...document.querySelectorAll(".sheet"));
     if (!sheets.length) return;
     document.getElementById("controls").hidden = false;
+    // On a narrow screen the table comes first.
+    const fold = controls.closest("details"), narrow = matchMedia("(max-width: 640px)");
+    const folded = () => { fold.open = !narrow.matches; };
+    folded();
+    narrow.addEventListener("change", folded);
     restore();
     const under = () => root.style.setProperty("--under", getComputedStyle(document.getElementById("controls")).position === "sticky" ? `${document.getElementById("controls").offsetHeight}px` : "0px");
     new ResizeObserver(under).observe(document.getElementById("controls"));

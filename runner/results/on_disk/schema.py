@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bench import rules
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 SCHEMA_VERSION = 2
@@ -265,6 +266,15 @@ _ANSWERS = (
     Header("floor_seconds", "double", "of such a network: the least time of a step by the memory's datasheet"),
     Header("floor_measured_seconds", "double", "the same by the memory as it was measured"),
 )  # fmt: skip
+
+
+class Frames(NamedTuple):
+    """The tables of some runs as pandas has them."""
+
+    answers: pd.DataFrame
+    cells: pd.DataFrame
+    samples: pd.DataFrame
+    telemetry: pd.DataFrame
 
 
 def columns_of(table: str) -> tuple[Header, ...]:

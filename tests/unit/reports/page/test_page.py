@@ -112,7 +112,7 @@ def test_a_health_text_with_a_command_has_whole_sentences_and_the_command_as_cod
     html = whole(page(tables.load([synthetic.make_run(tmp_path / "run")]), health))
     words = "Not judged: no reference. Save it: <code>runner reference save &lt;RUN&gt; --name NAME</code>.</p>"
     assert words in html
-    assert "not judged</b> · Save it: runner reference save &lt;RUN&gt; --name NAME.</p>" in html
+    assert "not judged. Save it: runner reference save &lt;RUN&gt; --name NAME.</dd>" in html
 
 
 def test_the_best_versions_show_the_fastest_of_each_column_and_hide_no_good_one_behind_a_failed_one() -> None:

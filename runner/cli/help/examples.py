@@ -1,0 +1,176 @@
+"""Two to four examples of each command, as its help shows them. A test runs those that measure nothing, and plans the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# The words of a command -> (what it does, the command line).
+EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "": (
+        ("ten minutes of measuring", "runner matrix --minutes 10"),
+        ("the answer of the newest run", "runner report --text"),
+        ("is this installation healthy?", "runner verify --python /path/to/its/python"),
+    ),
+    "matrix": (
+        ("ten minutes, the most used frameworks first", "runner matrix --minutes 10"),
+        ("what an hour would measure", "runner matrix --minutes 60 --dry-run"),
+        ("two frameworks at one network", "runner matrix --frameworks torch,jax --workloads gru-imdb"),
+        ("go on with the newest run", "runner matrix --resume latest"),
+    ),
+    "import": (
+        ("what a kit measured elsewhere", "runner import results.tar.gz"),
+        ("into another folder of runs", "runner import results.tar.gz --out lab"),
+    ),
+    "gpu-kit": (
+        ("a folder for a GPU machine without a network", "runner gpu-kit kit"),
+        ("the same, and then what it measured", "runner gpu-kit kit && runner import results.tar.gz"),
+    ),
+    "share": (
+        ("a bundle of the newest run", "runner share latest -o bundle.tar.gz"),
+        ("into a collection, by an account", "runner share latest -o COLLECTION --by me"),
+    ),
+    "report": (
+        ("the page of the newest run", "runner report"),
+        ("the answer in the terminal", "runner report latest --text"),
+        ("every cell with its figures", "runner report latest --format csv"),
+        ("several runs in one page", "runner report RUN OTHER -o both.html"),
+    ),
+    "compare": (
+        ("two frameworks of the newest run", "runner compare torch jax"),
+        ("two runs, as a page", "runner compare RUN latest -o changes.html"),
+        ("only what changed by a tenth", "runner compare RUN latest --margin 10"),
+    ),
+    "blame": (
+        ("which package made it slower", "runner blame torch-2.9.1-cu128 torch-2.14.1-cu130 --workloads gru-imdb"),
+        ("go on where it ended", "runner blame --resume latest"),
+    ),
+    "history": (
+        ("what changed over all runs", "runner history"),
+        ("the same as a page with its pictures", "runner history -o history.html"),
+        ("every cell, for a script", "runner history --all --format csv"),
+    ),
+    "rosetta": (
+        ("one network in two frameworks", "runner rosetta cnn-cifar10 torch jax"),
+        ("the same as a page", "runner rosetta gru-imdb torch tensorflow --html stone.html"),
+    ),
+    "verify": (
+        ("an installation, in some ten minutes", "runner verify --python /path/to/its/python"),
+        ("each GPU beside the others of its model", "runner verify --each-gpu"),
+        ("a run that was measured", "runner verify --run latest"),
+        ("is it correct, in seconds?", "runner verify --level 1 --python /path/to/its/python"),
+    ),
+    "reference save": (
+        ("of the newest run", "runner reference save latest --name lab"),
+        ("of several days", "runner reference save RUN OTHER --name lab"),
+    ),
+    "reference list": (
+        ("your references", "runner reference list"),
+        ("for a script", "runner reference list --format json"),
+    ),
+    "reference show": (
+        ("one of yours", "runner reference show lab"),
+        ("published numbers beside your run", "runner reference show published --run latest"),
+    ),
+    "reference diff": (
+        ("two references", "runner reference diff lab old"),
+        ("for a script", "runner reference diff lab old --format json"),
+    ),
+    "reference export": (
+        ("one to a file", "runner reference export lab -o FILE"),
+        ("under another name", "runner reference export lab -o copy.reference.parquet"),
+    ),
+    "reference import": (
+        ("from a file or an address", "runner reference import FILE --replace"),
+        ("into another folder of references", "runner reference import FILE --references team"),
+    ),
+    "reference judge": (
+        ("each bundle of a collection", "runner reference judge COLLECTION"),
+        ("one that somebody brings", "runner reference judge COLLECTION bundle.tar.gz --by me"),
+    ),
+    "reference index": (
+        ("the page of a collection", "runner reference index COLLECTION -o site"),
+        ("with its licence", "runner reference index COLLECTION -o site --licence CC-BY-4.0"),
+    ),
+    "gpus": (
+        ("the GPUs of this machine", "runner gpus"),
+        ("for a script", "runner gpus --format json"),
+    ),
+    "doctor": (
+        ("what is missing", "runner doctor"),
+        ("for a script", "runner doctor --format json"),
+    ),
+    "images list": (
+        ("all images", "runner images list"),
+        ("for a script", "runner images list --format json"),
+    ),
+    "images show": (
+        ("one image", "runner images show torch-2.13.0-cpu"),
+        ("those of a framework", "runner images show 'jax-*'"),
+    ),
+    "images check": (
+        ("all images", "runner images check"),
+        ("those of a framework", "runner images check 'torch-*'"),
+    ),
+    "images build": (
+        ("the images of a framework", "runner images build 'torch-*-cpu'"),
+        ("and push them", "runner images build 'torch-*' --push registry.example.org/dlbench"),
+    ),
+    "images reproduce": (
+        ("one image", "runner images reproduce torch-2.13.0-cpu"),
+        ("those of a framework", "runner images reproduce 'jax-*-cpu'"),
+    ),
+    "images push": (
+        ("the images of a framework", "runner images push registry.example.org/dlbench 'torch-*'"),
+        ("one image", "runner images push registry.example.org/dlbench jax-0.10.2-cpu"),
+    ),
+    "images export": (
+        ("for nodes without a registry", "runner images export 'torch-*-cpu' --to FOLDER"),
+        ("for Apptainer", "runner images export torch-2.13.0-cpu --as sif --to FOLDER"),
+    ),
+    "images lock": (
+        ("of one image", "runner images lock torch-2.13.0-cpu"),
+        ("as of a day", "runner images lock torch-2.13.0-cpu --date 2026-11-15"),
+    ),
+    "images update": (
+        ("newer releases of a framework", "runner images update 'torch-*'"),
+        ("as of a day", "runner images update 'jax-*' --date 2026-11-15"),
+    ),
+    "images pin": (
+        ("the digests of base images", "runner images pin 'torch-*'"),
+        ("of published images", "runner images pin 'torch-*' --registry registry.example.org/dlbench"),
+    ),
+    "images try": (
+        ("one image", "runner images try torch-2.9.1-cu128"),
+        ("at one network", "runner images try torch-2.9.1-cu128 --workloads gru-imdb"),
+    ),
+    "images libraries": (
+        ("of one image", "runner images libraries torch-2.9.1-cu128"),
+        ("those of a framework", "runner images libraries 'jax-*'"),
+    ),
+    "images prune": (
+        ("what would go", "runner images prune --dry-run"),
+        ("remove it", "runner images prune"),
+    ),
+    "images files": (
+        ("write them", "runner images files"),
+        ("and see what changed", "runner images files && git diff --stat"),
+    ),
+    "images ci-matrix": (
+        ("of all images", "runner images ci-matrix"),
+        ("that a registry lacks", "runner images ci-matrix --missing-from registry.example.org/dlbench"),
+    ),
+    "nodes": (
+        ("hosts over ssh, one a line", "runner nodes --nodes ssh:hosts.txt"),
+        ("those of a Slurm partition", "runner nodes --nodes slurm:gpu"),
+    ),
+    "list": (
+        ("the networks that are measured", "runner list workloads"),
+        ("the frameworks", "runner list frameworks"),
+        ("the stored runs", "runner list runs"),
+    ),
+    "completion": (
+        ("in this bash, and in later ones by ~/.bashrc", 'eval "$(runner completion bash)"'),
+        ("in zsh", 'eval "$(runner completion zsh)"'),
+        ("in fish", "runner completion fish > ~/.config/fish/completions/runner.fish"),
+    ),
+}
