@@ -245,7 +245,7 @@ def _power(cpus: Iterable[int]) -> Iterator[str]:
     supplies = [f"{_text(file / 'type')} {_text(file / 'online')}" for file in _children(_SUPPLIES)]
     if "Mains 0" in supplies and "Mains 1" not in supplies:
         yield "the machine runs on its battery, so its CPUs may be slow: plug it in"
-    power = cpu_power(cpus, _POWER)
+    power = with_power(Cpu("", tuple(cpus), 0), _POWER).facts
     preference = power["cpu_energy_preference"]
     saves = preference in ("power", "balance_power") if preference else power["cpu_governor"] == "powersave"
     if saves:
