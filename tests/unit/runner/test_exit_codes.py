@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import errno
-import getpass
 import os
 import re
 import socket
@@ -136,14 +135,21 @@ def test_an_address_that_does_not_answer_is_no_mistake_and_one_that_is_not_there
     assert code_of_fault(error) == code
 
 
-def test_a_file_that_may_not_be_read_is_a_mistake_and_a_folder_that_may_not_be_written_is_none(tmp_path: Path) -> None:
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter: pytest shuts those above its own, whenever a session begins."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_a_file_that_may_not_be_read_is_a_mistake_and_a_folder_that_may_not_be_written_is_none(
+    open_folder: Path,
+) -> None:
     """In a process of another user, as root may read and write all."""
-    secret, folder = tmp_path / "secret", tmp_path / "folder"
+    secret, folder = open_folder / "secret", open_folder / "folder"
     secret.touch(0o600)
     folder.mkdir(0o755)
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.is_relative_to(Path(tempfile.gettempdir()) / f"pytest-of-{getpass.getuser()}"):
-            parent.chmod(0o755)
     script = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
