@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from runner.admission.windows_alike import Forms, Windows, forms
+from runner.admission.windows_alike import Forms, KnownWindows, forms
 from runner.results.rows import chosen, floats, place_codes, rows_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class KnownNoises:
 
     def __init__(self) -> None:
         self._known: list[tuple[NoisePrint, str]] = []
-        self._windows: Windows[str] = Windows()
+        self._windows: KnownWindows[str] = KnownWindows()
         self._of_mark: dict[int, list[int]] = defaultdict(list)
 
     def add(self, noise: NoisePrint, where: str) -> None:
@@ -179,7 +179,7 @@ def _unix(moment: str) -> float:
 
 def _same_windows(samples: pa.Table) -> Iterator[tuple[Place, Place, str]]:
     """The repeats whose windows are those of another one."""
-    known: Windows[Place] = Windows()
+    known: KnownWindows[Place] = KnownWindows()
     every = dict(_forms(samples))
     for place, each in every.items():
         known.add(each, place)

@@ -22,7 +22,7 @@ _MOST_DIFFERENCES = 64
 
 # A copy may leave out so many windows at its beginning.
 _MOST_LATER = 8
-# So many of the differences are the same: of windows as they are, where a forger may have changed some, and of those in another order,
+# The least share of equal differences: of windows as they are, where a forger may have changed some, and of those in another order,
 # which more pairs of honest repeats are held to.
 _AS_THEY_ARE, _IN_ANOTHER_ORDER = 0.5, 0.9
 # A clock that counts in few steps makes windows that are equal by chance: those are not looked for in another order.
@@ -91,7 +91,7 @@ def _are_alike(one: _Form, other: _Form) -> bool:
     return bool(share >= max(one.least_share, other.least_share))
 
 
-class Windows(Generic[Where]):
+class KnownWindows(Generic[Where]):
     """The windows of many repeats, to find the one of which another is a copy."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Windows(Generic[Where]):
         return self._sorted
 
     def like(self, each: Forms) -> Iterator[Where]:
-        """Where the windows of known repeats are that have one of these forms."""
+        """The places of known repeats whose windows have one of these forms."""
         angles, heads = self._by_angle()
         for form in _every(each):
             angle = _angle(form.differences)

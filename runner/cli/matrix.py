@@ -134,10 +134,10 @@ def measure(
     except OSError as error:
         disks = rooms(run.folder, prospect.engine.images_folder)
         note(f"runner: {system_fault(error)} ({disks}); what had ended is kept. Go on with: {summary.go_on_with(run)}")
-        # What an earlier call measured was not begun by this one.
+        # Repeats of an earlier call were not begun by this one.
         return ExitCode.FOUND if run.finished() - before else code_of_fault(error)
     except UserError as error:
-        # One that came before anything was measured has its own advice.
+        # An error before the first repeat has its own advice.
         if code_of_error(error) is not ExitCode.CANNOT_BEGIN or not run.finished() - before:
             raise
         note(f"runner: {error}; what had ended is kept. Go on with: {summary.go_on_with(run)}")

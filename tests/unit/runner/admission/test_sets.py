@@ -15,7 +15,7 @@ import pytest
 
 from runner.admission import sets
 from runner.admission.renew import renew
-from runner.admission.windows_alike import Windows, forms
+from runner.admission.windows_alike import KnownWindows, forms
 from runner.results import store
 from runner.results.on_disk.schema import no_rows
 from runner.results.parcel import Parcel, encode
@@ -204,7 +204,7 @@ NOISES: dict[str, Callable[[np.random.Generator, int], Any]] = {
 @pytest.mark.parametrize("count", [12, 40])
 @pytest.mark.parametrize("noise", NOISES)
 def test_honest_windows_are_not_those_of_another_repeat_in_any_order(noise: str, count: int) -> None:
-    chance, known = np.random.default_rng(count), Windows[int]()
+    chance, known = np.random.default_rng(count), KnownWindows[int]()
     repeats = [forms(NOISES[noise](chance, count)) for _ in range(200)]
     for number, repeat in enumerate(repeats):
         known.add(repeat, number)
