@@ -59,7 +59,7 @@ def said(tables: Tables) -> Mapping[str, str]:
         *(line for one in sections for line in (*one.above, *one.below)),
         *(" ".join(row) for one in sections for row in one.rows),
     ]
-    card = page_of(overview(tables)).answers[0]
+    card = page_of(overview(tables)).headline
     (answer,) = answer_document.document(tables)["answers"]
     return {
         "terminal": "\n".join(lines),
@@ -76,7 +76,7 @@ def said(tables: Tables) -> Mapping[str, str]:
 def test_no_format_is_false_or_silent_about_a_cell_of_any_kind_and_speed(kind: str, speed: str, tmp_path: Path) -> None:
     tables = run_of(tmp_path, kind, SPEEDS[speed])
     (finding,) = findings.findings(tables)
-    card = page_of(overview(tables)).answers[0]
+    card = page_of(overview(tables)).headline
     ranked = kind in ("ok", "failed in part")
     won = "TensorFlow 2.21.0 is fastest" in finding.headline
     if ranked:
@@ -113,7 +113,7 @@ def test_one_failed_repeat_of_the_fastest_makes_no_other_one_the_fastest(tmp_pat
     lost = {("torch", WORKLOAD): [3], ("torch", "gru-imdb"): [1]}
     tables = load([drawn.write(tmp_path / "run", cells, lost)])
     assert [one.headline for one in findings.findings(tables)] == ["PyTorch 2.13.0 is fastest"] * 2
-    card = page_of(overview(tables)).answers[0]
+    card = page_of(overview(tables)).headline
     assert (card.words, card.confidence) == ("PyTorch is fastest, 2 of 2", "confirmed")
     assert "PyTorch 2.13.0: 1 of 3 failed" in card.detail
 

@@ -176,7 +176,7 @@ def test_a_run_that_measured_nothing_gets_no_advice_on_references(tmp_path: Path
     page = page_of(overview(tables.load([run])), health_of([run]))
     assert page.health.answer == "Not judged: nothing was measured"
     assert "`runner doctor`" in page.health.next
-    assert "reference" not in f"{page.health.next} {page.answers[3].detail}"
+    assert "reference" not in f"{page.health.next} {page.unanswered[-1].detail}"
     stored.remove(run, lambda _: True)
     assert (
         page_of(overview(tables.load([run])), health_of([run])).health.answer == "Not judged: nothing is measured yet"
