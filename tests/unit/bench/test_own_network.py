@@ -64,7 +64,7 @@ MISTAKES = {
         f"        p = self.parameters\n        if {LATE}: x, y = x[:4], y[:4]\n",
     ),
     "a frozen layer": ("        for name in p:\n", f"        for name in (['v'] if {LATE} else p):\n"),
-    "another rate": ("0.05 * self", f"(0.051 if {LATE} else 0.05) * self"),
+    "another rate": ("0.05 * self", f"(0.1 if {LATE} else 0.05) * self"),
     "a loss that is told again": (
         "        return loss\n",
         f"        self.told = getattr(self, 'told', loss) if {LATE} else loss\n        return self.told\n",

@@ -60,7 +60,7 @@ def test_a_cell_that_is_not_yet_run_is_in_no_answer_and_in_the_list_of_what_is_t
     assert f"{len(data.cells)} cells from 3 images and 2 workloads " in overview(data).lead
     assert "5 repeats are still to come (5 cells without any repeat)." in overview(data).lead
     shown = whole(page(data))
-    waiting = shown.count('class="none">not yet run</td>') + shown.count('class="none unrun">not yet run</td>')
+    waiting = len(re.findall(r'class="none(?: sparse)?(?: unrun)?">not yet run</td>', shown))
     assert waiting == len(data.waiting) == 5, "also those of a workload of which no cell has begun"
     assert "not planned" not in shown
     assert f"Still to come: {len(data.waiting)} cells" in shown

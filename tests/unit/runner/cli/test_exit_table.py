@@ -151,7 +151,10 @@ TABLE: dict[str, list[tuple[str, int]]] = {
     "images prune": [("--dry-run", OK), ("no-such", USAGE)],
     "images files": [("--help", OK)],
     "images ci-matrix": [("", OK), ("no-such", USAGE), ("--missing-from 127.0.0.1:9/none", CANNOT_BEGIN)],
+    "list": [("workloads", OK), ("no-such", USAGE)],
+    "completion": [("bash", OK), ("no-such", USAGE)],
     "nodes": [("--nodes ssh:NEW", USAGE), ("--nodes slurm:all", CANNOT_BEGIN), ("--nodes ray", CANNOT_BEGIN)],
+    "complete": [("images sh", OK)],
 }
 
 

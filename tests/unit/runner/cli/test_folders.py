@@ -80,8 +80,11 @@ WORDS = {
     # It would write the pages of the checkout.
     "images files": "--help",
     "images ci-matrix": "",
+    "list": "runs --out OUT",
+    "completion": "bash",
     # It starts the command `agent`, which ends its process and so cannot be called in this one.
     "nodes": f"--nodes local:1 {CELLS}",
+    "complete": "images sh",
 }
 
 
@@ -110,7 +113,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def test_every_command_has_its_words_here() -> None:
-    assert list(commands(typer.main.get_command(app))) == [*WORDS, "agent"]
+    assert [name for name in commands(typer.main.get_command(app)) if name != "agent"] == list(WORDS)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from runner.catalog.images import PROJECT, load_catalog
 from runner.cli.images import pin
 from runner.cli.main import app
+from runner.errors import ExitCode
 from runner.images.recipe import Recipe
 from runner.images.transfer.registry import RegistryError
 
@@ -83,7 +84,7 @@ def test_one_image_that_is_missing_keeps_no_other_from_being_pinned(monkeypatch:
     monkeypatch.setattr(pin, "pin_published", lambda image, reference: pinned.append(image.name))
     names = ["chainer-7.8.1-cpu", "jax-0.10.2-cpu", "torch-2.13.0-cpu"]
     ended = CliRunner().invoke(app, ["images", "pin", *names, "--registry", "r"])
-    assert ended.exit_code == 2
+    assert ended.exit_code == ExitCode.FOUND
     assert "runner: jax-0.10.2-cpu: it is not there" in ended.output
     assert pinned == ["chainer-7.8.1-cpu", "torch-2.13.0-cpu"]
 

@@ -86,7 +86,7 @@ def test_a_repeat_that_failed_stays_where_it_is(tmp_path: Path) -> None:
     bundle = share.bundle_of(run, SALT)
     assert ([cell.repeats for cell in bundle.facts.planned], bundle.left_out) == ([(2, 3)], 1)
     none = contribution(tmp_path / "none", forge=lambda parcels: [replace(one, code=1) for one in parcels])
-    with pytest.raises(share.ShareError, match="no repeat of it ended well"):
+    with pytest.raises(share.ShareError, match="no repeat ended well in an image of the catalog"):
         share.bundle_of(none, SALT)
 
 
