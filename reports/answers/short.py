@@ -22,7 +22,7 @@ from reports.answers.findings import Finding, in_runs, repeats_of
 from reports.answers.health import NOT_JUDGED, Health
 from reports.answers.leads import MOST_WORDS, by_how_much, in_words, turns
 from reports.answers.standing import Standing, is_won_among
-from reports.answers.standing_words import alternatives, in_short, nearest_in_short
+from reports.answers.standing_words import alternatives, headline, in_short, nearest_in_short
 from reports.data.model import Group, MeasuredCell, Ranked
 from reports.wording import device_name, duration, ended, framework_name, listing, number, percent, plural
 from runner.results.cells import MISSING
@@ -174,6 +174,8 @@ def _framework(shown: Sequence[Finding], where: str, measured: Sequence[Measured
         alone = standings[0][1].first.cell
         if any(cell.framework != alone.framework for cell in _computed(shown)):
             return Answer(question, f"Only {names.pop()} could be ranked", "not compared", where, link)
+        if len(standings) == 1 and (images := len({cell.image for cell in _computed(shown)})) > 1:
+            return _of_images(standings[0][1], f"{images} images of {names.pop()}", where)
         step = duration(alone.step.value if alone.step else None)
         detail = f"{where}; {step} a step at {plural(1, 'workload')}" if len(standings) == 1 else where
         return Answer(question, f"Only {names.pop()} was measured", "not compared", detail, link)
@@ -185,6 +187,20 @@ def _framework(shown: Sequence[Finding], where: str, measured: Sequence[Measured
     return Answer(
         question, words, confidence, "; ".join(filter(None, [where, *_each(compared), *_hungry(compared)])), link
     )
+
+
+def _open_or_once(of: Standing) -> Confidence:
+    return "open" if of.repeated else "one run"
+
+
+def _of_images(of: Standing, images: str, where: str) -> Answer:
+    """The answer of a run that measured one framework in several images."""
+    words, confidence = f"Open among {images}", _open_or_once(of)
+    if of.repeated and not (of.open or of.rivals):
+        words, confidence = f"{images} are equally fast", "same"
+        if len(of.level) == 1:
+            words, confidence = f"{of.level[0].cell.image} is fastest of {images}", "confirmed"
+    return Answer("Which framework?", words, confidence, f"{where}: {headline(of)}", "results")
 
 
 def _computed(shown: Sequence[Finding]) -> list[MeasuredCell]:

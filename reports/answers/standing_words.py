@@ -46,7 +46,7 @@ def _order(of: Standing) -> str:
     if not of.repeated:
         return _seen_once(of)
     if len(level) == 1 and not of.slower:
-        return f"{level[0].label} is the only one measured more than once"
+        return f"{level[0].label} is the only one {'ranked' if of.rivals else 'measured more than once'}"
     among = _among(of)
     if len(level) == 1:
         return f"{level[0].label} is fastest{among}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench import rules
 from bench.rules import seconds_column
 from reports.data import curves, operators, profiles, telemetry_signals
 from reports.data.costs import COSTS
@@ -42,6 +43,7 @@ from runner.results.cells import (
     foreign_processes,
     machine_of,
     middle,
+    out_of,
     stored_cells,
 )
 from runner.results.datasheets import bare_model
@@ -308,7 +310,7 @@ def _gpus(stored: StoredCell, manifest: Mapping[str, Any]) -> tuple[Mapping[str,
 
 def _losses_not_compared(key: Key, checked: Collection[str]) -> Iterator[str]:
     """A sentence about a cell that trained, where its losses were not held against the reference's; `checked` are its quantities."""
-    if "moved" in checked and "learning" not in checked:
+    if "moved" in checked and "learning" not in checked and not rules.is_own(key.workload):
         several = f"on {key.devices} devices" if key.devices > 1 else "with this batch, seed and precision"
         where = "on real data" if key.data_source == "files" else several
         yield f"Its losses were not compared with the reference's: none are stored of training {where}."
@@ -385,7 +387,7 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
         "gpus": gpus,
         "images": row.get("image"),
         "frameworks": row.get("framework"),
-        "workloads": row.get("workload"),
+        "workloads": _named_again(str(row.get("workload")), manifest),
         "precision": row.get("precision"),
         "modes": row.get("mode"),
         "preset": row.get("preset"),
@@ -399,6 +401,12 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
     }
     words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
     return shlex.join(["runner", "matrix", *words])
+
+
+def _named_again(workload: str, manifest: Mapping[str, Any]) -> str:
+    """The word by which a command takes a workload: of a person's own network the folder of the copy that its run keeps."""
+    copy = Path(out_of(manifest)) / str(manifest.get("run_id")) / "networks" / workload
+    return str(copy) if rules.is_own(workload) else workload
 
 
 def _command_of_the_kit(row: Row, manifest: Mapping[str, Any]) -> str:

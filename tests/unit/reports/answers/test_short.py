@@ -80,6 +80,25 @@ def test_which_framework(levels: list[float], frameworks: list[str], repeats: in
     assert answer.confidence == confidence
 
 
+@pytest.mark.parametrize(
+    ("levels", "repeats", "words", "confidence"),
+    [
+        ([1.3, 1.0], 3, "torch-1 is fastest of 2 images of PyTorch", "confirmed"),
+        ([1.0, 1.0], 3, "2 images of PyTorch are equally fast", "same"),
+        ([1.0, 1.025], 3, "Open among 2 images of PyTorch", "open"),
+        ([1.0, 1.3], 1, "Open among 2 images of PyTorch", "one run"),
+    ],
+)
+def test_the_images_of_one_framework_have_an_answer(
+    levels: list[float], repeats: int, words: str, confidence: str
+) -> None:
+    found = [
+        replace(cell, image=f"torch-{at}") for at, cell in enumerate(cells(levels, ["torch"] * len(levels), repeats))
+    ]
+    answer = answered(found)[0]
+    assert (answer.words, answer.confidence) == (words, confidence)
+
+
 @pytest.mark.parametrize(("repeats", "confidence"), [(3, "confirmed"), (1, "one run")])
 def test_two_frameworks_that_win_a_workload_each_are_both_named_and_neither_is_the_fastest(
     repeats: int, confidence: str

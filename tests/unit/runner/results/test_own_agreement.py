@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench import rules
+from reports.data import tables
 from runner.results.rank import own_agreement
 
 NAME = "net@0123456789ab"
@@ -63,3 +64,16 @@ def test_other_networks_and_cells_without_losses_are_left_alone() -> None:
 
 def test_fewer_steps_are_another_proof() -> None:
     assert unproved(cell("a"), cell("b", "2.5, 2.25"))[1] == "its steps in float64 are not those of a torch"
+
+
+def test_the_command_that_measures_it_again_names_the_copy_of_its_run() -> None:
+    manifest = {
+        "run_id": "20261130-120000-abcd",
+        "options": {"out": "/data/results"},
+        "engine": "venv",
+        "seed": 1,
+        "repeats": 3,
+    }
+    command = tables._command({"workload": NAME, "image": "a", "engine": "venv"}, manifest)
+    assert f"--workloads /data/results/20261130-120000-abcd/networks/{NAME} " in command
+    assert "--workloads cnn-cifar10 " in tables._command({"workload": "cnn-cifar10"}, manifest)
