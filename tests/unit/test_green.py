@@ -111,6 +111,13 @@ def test_no_key_is_kept_if_a_source_was_edited_while_the_tests_ran(tree: Path, c
     assert set(run(tree, PYTHONPATH=str(copy))[0].values()) == {"PASSED"}
 
 
+def test_an_edit_is_held_against_a_folder_that_was_opened_as_a_module_is_imported(request: pytest.FixtureRequest) -> None:
+    deeds = {(opened.IMPORTED, ""), (opened.IMPORTED, "bench/rules.py")}
+    inputs = set(green._inputs(request.node, deeds))
+    assert {PROJECT, PROJECT / "bench" / "rules.py"} <= inputs
+    assert green._has_changed(inputs, frozenset({"docs/scale.md"}))
+
+
 def test_a_key_is_believed_for_thirty_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(green.VARIABLE, str(tmp_path / "green"))
     green.keep("older", "test")
