@@ -111,11 +111,27 @@ def test_no_key_is_kept_if_a_source_was_edited_while_the_tests_ran(tree: Path, c
     assert set(run(tree, PYTHONPATH=str(copy))[0].values()) == {"PASSED"}
 
 
-def test_an_edit_is_held_against_a_folder_that_was_opened_as_a_module_is_imported(request: pytest.FixtureRequest) -> None:
+def test_an_edit_is_held_against_a_folder_that_was_opened_as_a_module_is_imported(
+    request: pytest.FixtureRequest,
+) -> None:
     deeds = {(opened.IMPORTED, ""), (opened.IMPORTED, "bench/rules.py")}
     inputs = set(green._inputs(request.node, deeds))
     assert {PROJECT, PROJECT / "bench" / "rules.py"} <= inputs
     assert green._has_changed(inputs, frozenset({"docs/scale.md"}))
+
+
+def test_a_folder_that_is_gone_when_it_is_looked_at_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = os.scandir
+
+    def gone(place: Path) -> object:
+        if place.name == "docs":
+            raise FileNotFoundError(2, "No such file or directory", str(place))
+        return listed(place)
+
+    monkeypatch.setattr(os, "scandir", gone)
+    state = green._state_of_project()
+    assert "README.md" in state
+    assert not any(name.startswith(f"docs{os.sep}") for name in state)
 
 
 def test_a_key_is_believed_for_thirty_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
