@@ -173,7 +173,8 @@ class TrainingCell(RunningCell):
 
     def watched(self, training, loop, steps=None):
         """The measured.Watch of a cell, or None; steps: of a run of so many. Its last ones are measured, too."""
-        if measured.reason(self.options.devices):
+        # A short whole run may be over with its warm-up.
+        if measured.reason(self.options.devices) or (steps is not None and steps < 1):
             return None
         moment = self.options.proved_at
         if steps is not None:

@@ -127,6 +127,12 @@ def test_a_whole_run_ends_with_an_evaluation_after_its_last_epoch(epochs: int, e
     assert len(told) == 1 + len(ends)
 
 
+@pytest.mark.parametrize("left", [0, -2])
+def test_a_whole_run_that_is_over_with_its_warm_up_holds_no_step(left: int) -> None:
+    cell = TrainingCell(SimpleNamespace(workload="mlp-mnist", preset="full", data="/data", seed=1, **ALONE), Emitter())
+    assert cell.watched(None, None, left) is None
+
+
 def test_data_that_do_not_fill_a_batch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = TrainingCell(SimpleNamespace(workload="mlp-mnist", preset="quick", data="/data", seed=1, **ALONE), Emitter())
     monkeypatch.setattr("bench.data.load", lambda *arguments: dataset(59_999, 100))
