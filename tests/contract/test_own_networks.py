@@ -1,4 +1,4 @@
-"""The files of docs/own-networks.md, as a person has them: each is measured and proved in its image, and the page shows it as it is."""
+"""The files of docs/own-networks.md, as a person copies them from there: each is measured and proved in its image."""
 
 import json
 import os
@@ -15,8 +15,9 @@ from runner.catalog.images import PROJECT, load_catalog
 from runner.catalog.own_networks import read
 from runner.engines.process.venv import VenvEngine
 from tests.fixtures.cpus import take_own_cpus
+from tests.fixtures.own_files import own_files
 
-FILES = PROJECT / "docs" / "examples" / "own-networks"
+TORCH = "residual_torch.py"
 IMAGES = {"torch": "torch-2.13.0-cpu", "jax": "jax-0.10.2-cpu", "tensorflow": "tensorflow-2.21.0-cpu"}
 
 # What a measured step may leave undone, in the example of PyTorch, from the 41st step on: (old text, new text).
@@ -58,9 +59,13 @@ def measured(folder: Path, framework: str, *more: str) -> list[dict[str, object]
     return [parse(line.encode()) for line in ended.stdout.splitlines()]
 
 
-def laid(tmp_path: Path, file: Path, text: str | None = None) -> Path:
-    (tmp_path / file.name).write_text(text or file.read_text())
+def laid(tmp_path: Path, name: str, text: str | None = None) -> Path:
+    (tmp_path / name).write_text(text or own_files()[name])
     return tmp_path
+
+
+def framework_of(name: str) -> str:
+    return name.removesuffix(".py").rpartition("_")[2]
 
 
 def checks(events: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -70,10 +75,9 @@ def checks(events: list[dict[str, object]]) -> list[dict[str, object]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("file", sorted(FILES.glob("*.py")), ids=lambda file: str(file.stem))
-def test_an_example_is_measured_and_proved(tmp_path: Path, file: Path) -> None:
-    framework = file.stem.rpartition("_")[2]
-    found = checks(measured(laid(tmp_path, file), framework))
+@pytest.mark.parametrize("name", sorted(own_files()))
+def test_an_example_is_measured_and_proved(tmp_path: Path, name: str) -> None:
+    found = checks(measured(laid(tmp_path, name), framework_of(name)))
     assert found
     assert [check for check in found if not check["passed"]] == []
     # Far from its bound: a network that scatters otherwise must not be refused by chance.
@@ -83,7 +87,7 @@ def test_an_example_is_measured_and_proved(tmp_path: Path, file: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_example_is_proved_in_bfloat16(tmp_path: Path) -> None:
-    found = checks(measured(laid(tmp_path, FILES / "residual_torch.py"), "torch", "--precision", "amp-bf16"))
+    found = checks(measured(laid(tmp_path, TORCH), "torch", "--precision", "amp-bf16"))
     assert [check for check in found if not check["passed"]] == []
 
 
@@ -91,12 +95,12 @@ def test_an_example_is_proved_in_bfloat16(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_a_step_that_leaves_something_undone_is_refused(tmp_path: Path, mistake: str) -> None:
-    file, (old, new) = FILES / "residual_torch.py", MISTAKES[mistake]
-    text = file.read_text().replace("    def step(self, x, y):\n", "    def step(self, x, y):\n" + LATE)
+    old, new = MISTAKES[mistake]
+    text = own_files()[TORCH].replace("    def step(self, x, y):\n", "    def step(self, x, y):\n" + LATE)
     assert old in text
     # A smaller network takes more than 40 steps on a slow machine, too.
     text = text.replace(old, new).replace("Residual(32), ", "")
-    failed = [check for check in checks(measured(laid(tmp_path, file, text), "torch")) if not check["passed"]]
+    failed = [check for check in checks(measured(laid(tmp_path, TORCH, text), "torch")) if not check["passed"]]
     assert failed
     assert all(str(check["tensor"]).startswith("a measured step") for check in failed)
 
@@ -106,7 +110,7 @@ def test_a_step_that_leaves_something_undone_is_refused(tmp_path: Path, mistake:
 def test_a_run_keeps_the_file_that_it_measured(tmp_path: Path) -> None:
     """From the command line: a row that says which file it is of; --resume goes on with the copy, and an edited file is another network."""
     file = tmp_path / "net.py"
-    file.write_text((FILES / "residual_torch.py").read_text())
+    file.write_text(own_files()[TORCH])
     out = tmp_path / "results"
 
     def run(*words: str) -> tuple[int, str]:
@@ -131,14 +135,10 @@ def test_a_run_keeps_the_file_that_it_measured(tmp_path: Path) -> None:
     assert read(file).name in said
 
 
-def test_the_page_shows_the_files_as_they_are() -> None:
-    page = (PROJECT / "docs" / "own-networks.md").read_text()
-    files = sorted(FILES.glob("*.py"))
-    assert {file.stem.rpartition("_")[2] for file in files} == set(IMAGES)
-    for file in files:
-        assert f"```python\n{file.read_text()}```" in page
-        assert len(file.read_text().splitlines()) < 40
+def test_the_page_has_a_short_file_for_each_framework() -> None:
+    assert {framework_of(name) for name in own_files()} == set(IMAGES)
+    assert all(len(text.splitlines()) < 40 for text in own_files().values())
 
 
-def test_each_framework_with_a_proof_has_an_example() -> None:
+def test_each_framework_with_a_proof_has_a_file() -> None:
     assert set(rules.own_frameworks()) == set(IMAGES)

@@ -24,6 +24,7 @@ from runner.run.options import Options
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import to_bytes
 from tests.fixtures import stored, synthetic
+from tests.fixtures.own_files import own_files
 from tests.stand_ins.fleet import FakeGpu, Fleet
 from tests.unit.test_import_graph import WINGS
 
@@ -176,7 +177,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         entry | {"id": synthetic.digest(cuda)[:16], "image": f"torch-cu{cuda}"} for cuda in ("12.6", "12.8")
     ]
     run.write_manifest(manifest)
-    (out / "my_net.py").write_text((PROJECT / "docs/examples/own-networks/residual_torch.py").read_text())
+    (out / "my_net.py").write_text(own_files()["residual_torch.py"])
     (out / "lab.reference.parquet").write_bytes(to_bytes(reference_of([out / "a"], "lab", "1").reference))
     return out
 

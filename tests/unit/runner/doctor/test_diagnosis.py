@@ -524,7 +524,7 @@ def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_fix_it(
             "failed to register layer: open /var/lib/docker/overlay2/c2/.tmp-committed1: no such file or directory",
             "docker system df",
         ),
-        ("failed to register layer: mkdir /root/.npm: no space left on device", "free some space"),
+        ("failed to register layer: mkdir /opt/app/cache: no space left on device", "free some space"),
         (
             "FATAL: container creation failed: failed to find loop device: Could not open loop device /dev/loop0",
             "modprobe loop",
