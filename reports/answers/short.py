@@ -29,6 +29,8 @@ from runner.results.cells import MISSING
 
 Confidence = Literal["confirmed", "one run", "same", "open", "not compared", "not measured", "not judged"]
 MOST_GROUPS = 2  # workloads of which a card says what is known
+# Words of the first answer, which names the leaders of each workload across the page; the others stand on cards.
+MOST_OF_HEADLINE = 16
 ON_A_CPU = "Only the CPU was measured"
 
 
@@ -264,7 +266,7 @@ def _by_workload(
         for (group, _), names, sure in zip(compared, may, told, strict=True)
     ]
     words = "; ".join(parts)
-    if (all(told) or any(won)) and len(words.split()) <= MOST_WORDS:
+    if (all(told) or any(won)) and len(words.split()) <= MOST_OF_HEADLINE:
         return words, "confirmed" if all(told) else "open"
     if sum(told) == 1 and not any(won):
         part = next(part for part, sure in zip(parts, told, strict=True) if sure)
