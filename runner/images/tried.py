@@ -15,7 +15,6 @@ from runner.catalog.frameworks import Framework
 from runner.catalog.images import CatalogError, Image
 from runner.catalog.workloads import Workload
 from runner.errors import first_problem
-from runner.images.libraries.library_record import cell_text as libraries_text
 from runner.paths import PROJECT
 from runner.results import store
 
@@ -45,9 +44,6 @@ This page is written by `runner images files`, from the records in `docs/tried`.
 image's lock, imports each framework, and holds each adapter against the float64 reference, on the CPU of the machine. It runs no GPU
 kernel and loads no GPU library that the framework does not load by itself. **A line here says nothing about a GPU.**
 
-- *Libraries*: of the names of CUDA's libraries that the image's libraries need or open, how many are found where the loader looks; read
-  from the wheels of the lock, by `runner images libraries`, with the links that `images/links.sh` makes. Those of the driver are not
-  counted, nor those that no cell uses: CUPTI's, TensorRT's, GPUDirect Storage's.
 - *Compiled for*: how many steps XLA compiled for a GPU that was not there, of those that the plan offers on it:
   [gpu-compiled.md](gpu-compiled.md).
 - *Installed*: "whole lock", or how many of its wheels were not installed. Those are NVIDIA's libraries and the plugins for them. They are
@@ -222,14 +218,13 @@ def page_text(
         [
             "image",
             "framework",
-            "libraries",
             "compiled for",
             "tried on",
             "installed",
             "checked: error / bound",
             "not checked, or not ok",
         ],
-        ["---"] * 8,
+        ["---"] * 7,
     ]
     today: dict[tuple[str, str], str] = {}
     for image in images:
@@ -246,7 +241,7 @@ def page_text(
                     if (name, of) == (image.name, framework)
                 ]
                 title, *others = _row(image, framework, tried, own, today)
-                rows.append([f"`{image.name}`", title, libraries_text(image), compiled(image, framework), *others])
+                rows.append([f"`{image.name}`", title, compiled(image, framework), *others])
     return _HEAD + "\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

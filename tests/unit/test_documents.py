@@ -122,7 +122,6 @@ ELSEWHERE = {
     "verify --image docker:my-image:1": "tests/engine/test_foreign_images.py",
     "images show docker:my-image:1": "tests/engine/test_foreign_images.py",
     "images files": "tests/unit/runner/images/test_compose.py",
-    "images libraries": "tests/unit/runner/images/test_libraries.py",
     "images lock": "tests/unit/runner/images/test_consistency.py",
     "images reproduce": "tests/engine/test_reproduce.py",
     "images pin": "tests/unit/runner/images/test_workflows.py",

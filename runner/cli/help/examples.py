@@ -143,10 +143,6 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("one image", "runner images try torch-2.9.1-cu128"),
         ("at one network", "runner images try torch-2.9.1-cu128 --workloads gru-imdb"),
     ),
-    "images libraries": (
-        ("of one image", "runner images libraries torch-2.9.1-cu128"),
-        ("those of a framework", "runner images libraries 'jax-*'"),
-    ),
     "images prune": (
         ("what would go", "runner images prune --dry-run"),
         ("remove it", "runner images prune"),

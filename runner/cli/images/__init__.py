@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class ImageCommands(LazyGroup):
     package = "runner.cli.images"
-    modules: ClassVar[Mapping[str, str]] = {"update": "lock", "export": "push", "libraries": "check"}
+    modules: ClassVar[Mapping[str, str]] = {"update": "lock", "export": "push"}
     names: ClassVar[Mapping[str, str]] = {
         "list": "Show every image of the catalog.",
         "show": "Show all facts of images and what their locks install, or look into docker:REPOSITORY:TAG.",
@@ -31,7 +31,6 @@ class ImageCommands(LazyGroup):
         "update": "Look for newer releases of the frameworks, and make a folder for each from its newest neighbour.",
         "pin": "Write the digests of base images into bases.toml, or of published images into image.toml.",
         "try": "Import an image's frameworks and check its adapters on this machine's CPU, and record what came of it.",
-        "libraries": "Show whether the libraries of GPU images find each other, read from their wheels.",
         "prune": "Remove the images and environments that older locks and benches left on this machine.",
         "files": "Write compose.gpu.yml and images/docker-bake.json again, from the catalog.",
         "ci-matrix": "Print the images as the matrix of a GitHub workflow: one line of JSON.",

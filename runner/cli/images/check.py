@@ -1,8 +1,7 @@
-"""The commands `runner images check` and `runner images libraries`: what the locks hold, and what the wheels of the locks do."""
+"""The command `runner images check`: what the locks hold."""
 
 from __future__ import annotations
 
-import datetime
 from typing import Annotated
 
 import typer
@@ -15,7 +14,6 @@ from runner.cli.shared import note
 from runner.errors import UserError, one_code
 from runner.images import consistency as rules
 from runner.images import generated_files
-from runner.images.libraries import library_record
 from runner.text import plural
 
 
@@ -57,20 +55,3 @@ def _holds_on(images: list[Image], name: str) -> int:
     held = sum(reason is None for reason in reasons.values())
     typer.echo(f"{held} of {plural(len(images), 'image')} on {architecture.name}")
     return one_code(held < len(images), is_open=False)
-
-
-def libraries(names: SomeNames = None) -> None:
-    """Reads only wheels whose lock is new: gigabytes, of which nothing is kept. Exit code 0: all libraries are found; 1: some are not."""
-    bad = False
-    for image in (image for image in chosen(names) if image.accelerator == "cuda"):
-        record = library_record.read_record()
-        try:
-            if library_record.resolution(image, record) is None:
-                record = library_record.read_lock(image, record, datetime.date.today(), note)
-            library_record.write_record(library_record.worked_out(image, record))
-        except OSError as error:
-            raise UserError(f"{image.name}: a wheel could not be read: {error}; try again") from None
-        typer.echo(f"{image.name}: {library_record.cell_text(image)}")
-        resolution = library_record.resolution(image, record)
-        bad = bad or resolution is None or bool(resolution.missing)
-    raise typer.Exit(one_code(bad, is_open=False))

@@ -36,8 +36,7 @@ and XLA may take cuBLAS on the GPU where a kernel of Triton is counted here.
 Other frameworks have no line. TensorFlow 2.21 gives its program before XLA's optimisation at most where there is no GPU
 (`experimental_get_compiler_ir` with `platform_name="CUDA"` at the stage `optimized_hlo`: "not supported on this device"; asked of its CPU
 build). PyTorch's Inductor asks the driver for the properties of the device before it writes a kernel of Triton. The kernels of cuDNN and
-cuBLAS that both call are compiled already: whether the libraries of a lock find each other is in the column *libraries* of
-[gpu-images.md](gpu-images.md).
+cuBLAS that both call are compiled already.
 """
 
 

@@ -147,7 +147,6 @@ TABLE: dict[str, list[tuple[str, int]]] = {
         (f"{IMAGE} --limit 0", USAGE),
         ("jax-0.10.2-cpu --compile-for no-such", USAGE),
     ],
-    "images libraries": [(IMAGE, OK), ("no-such", USAGE)],
     "images prune": [("--dry-run", OK), ("no-such", USAGE)],
     "images files": [("--help", OK)],
     "images ci-matrix": [("", OK), ("no-such", USAGE), ("--missing-from 127.0.0.1:9/none", CANNOT_BEGIN)],

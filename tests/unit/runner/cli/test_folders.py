@@ -75,7 +75,6 @@ WORDS = {
     "images update": f"{IMAGE} --dry-run",
     "images pin": IMAGE,
     "images try": f"{IMAGE} --workloads resnet50-features --limit 5",
-    "images libraries": IMAGE,
     "images prune": "--dry-run",
     # It would write the pages of the checkout.
     "images files": "--help",

@@ -1,18 +1,15 @@
-"""Reads the shared libraries of a wheel from its index, by ranges. Nothing is kept on the disk: the wheels of all GPU images are 40 GB."""
+"""Reads which machines the shared libraries of a wheel are for, from its index, by ranges: the wheels of all GPU images are 40 GB."""
 
 from __future__ import annotations
 
 import functools
 import http.client
 import io
-import shutil
 import struct
 import urllib.request
 import zipfile
 from collections.abc import Iterator
 from typing import IO
-
-from runner.images.libraries.shared_objects import SharedObject, read
 
 _BLOCK = 1 << 24
 _TIMEOUT_S = 60
@@ -59,25 +56,14 @@ class _RemoteFile(io.RawIOBase):
         return len(data)
 
 
-def shared_objects(url: str) -> Iterator[tuple[str, SharedObject | None]]:
-    """(path, facts) of each file of a wheel that is named as a shared library. Raises OSError, zipfile.BadZipFile.
-
-    The facts are None where the file is no library: a linker's script, or a link that the zip holds as text.
-    """
-    for name, member in _libraries(url):
-        whole = io.BytesIO()
-        shutil.copyfileobj(member, whole, _BLOCK)
-        yield name, read(whole.getvalue())
-
-
 @functools.cache
 def machines(url: str) -> frozenset[int]:
     """The machines (e_machine of ELF) that the shared libraries of a wheel are for. Raises OSError, zipfile.BadZipFile."""
-    heads = (member.read(20) for _, member in _libraries(url))
+    heads = (member.read(20) for member in _libraries(url))
     return frozenset(struct.unpack_from("<H", head, 18)[0] for head in heads if head[:4] == b"\x7fELF")
 
 
-def _libraries(url: str) -> Iterator[tuple[str, IO[bytes]]]:
+def _libraries(url: str) -> Iterator[IO[bytes]]:
     """Each file of a wheel that is named as a shared library, opened."""
     local = urllib.request.url2pathname(url[len("file://") :]) if url.startswith("file:") else None
     source: IO[bytes] = io.FileIO(local) if local else io.BufferedReader(_RemoteFile(url), _BLOCK)
@@ -85,4 +71,4 @@ def _libraries(url: str) -> Iterator[tuple[str, IO[bytes]]]:
         for name in wheel.namelist():
             if ".so" in name.rpartition("/")[2]:
                 with wheel.open(name) as member:
-                    yield name, member
+                    yield member
