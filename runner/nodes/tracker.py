@@ -1,13 +1,15 @@
 """Which node measures what in a run over several nodes, and which result counts. Pure: it starts nothing and reads no clock.
 
-Nodes with devices of one model share the jobs of that model. The repeats of a cell go to different nodes as long as there are enough, so
-that how fast a node is lies in the scatter of a cell and is never read as a framework's speed. On a node the dispatcher of a single
+A node with free devices takes the first job that it may run and of whose cell no other node that may run it has fewer repeats: those of
+several devices first, then in the order of the run. So the repeats of a cell are spread over the nodes, as far as there are enough of
+them: how fast a node is lies in the scatter of most cells, and is not read as a framework's speed. On a node the dispatcher of a single
 machine chooses the devices. Every attempt has a number of its own: what comes from an attempt that was given up does not count.
 """
 
 from __future__ import annotations
 
-import heapq
+import itertools
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -33,10 +35,8 @@ MOST_TRIES = 3
 _MOST_LOSSES = 2
 _MOST_INCIDENTS = 2
 
-# To share all that waits out anew takes about 20 µs a job. Where few nodes come to many, it is done so seldom that it takes at most a tenth
-# of the driver's time: with 100 000 jobs that wait, a newcomer may stand idle for 20 s.
-_SHARE_SECONDS = 2e-4
-_MANY_NEWCOMERS = 0.25
+# The last jobs of a run: so many for each device of their model. With 2 the simulated runs end no later than with fixed shares by length.
+_LAST = 2
 
 _KINDS = ("cuda", "cpu")
 
@@ -78,11 +78,9 @@ class _Node:
     heard: float
     cells: Collection[Cell] = ()
     dispatchers: dict[str, Dispatcher] = field(default_factory=dict)
-    # Model -> the boards that are left of it.
+    # Model -> the boards that are left of it, and the models of each kind.
     boards: dict[str, set[str]] = field(default_factory=dict)
-    # Model -> seconds of the work that waits or runs, for each board.
-    load: dict[str, float] = field(default_factory=dict)
-    waiting: dict[str, set[Job]] = field(default_factory=lambda: {kind: set() for kind in _KINDS})
+    models: dict[str, list[str]] = field(default_factory=dict)
     running: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in _KINDS})
     joined: bool = False
     silent: bool = False
@@ -92,9 +90,14 @@ class _Node:
     offered: set[str] = field(default_factory=set)
     came: float = 0.0
 
-    def room(self, cell: Cell) -> bool:
-        """True if it has the devices of a cell, and may run it."""
-        return cell.takes <= len(self.boards.get(cell.device_model, ())) and cell in self.cells
+    def free_kinds(self) -> list[str]:
+        """The kinds of devices of which one is free, and none of the other kind runs."""
+        pairs = (_KINDS, _KINDS[::-1]) if self.joined else ()
+        return [kind for kind, other in pairs if not self.running[other] and self.dispatchers[kind].has_room()]
+
+    def may_run(self, cell: Cell) -> bool:
+        """True if it takes part, has the devices of a cell and its image."""
+        return self.joined and cell.takes <= len(self.boards.get(cell.device_model, ())) and cell in self.cells
 
 
 class Tracker:
@@ -108,9 +111,15 @@ class Tracker:
         self._by_key = {job.key: job for job in jobs}
         self._alone = run_alone(jobs)
         self._nodes: dict[str, _Node] = {}
-        # Jobs that no node takes, with the waiting of all nodes in `_where`.
-        self._homeless: dict[Job, None] = dict.fromkeys(jobs)
-        self._where: dict[Job, str] = {}
+        # Model -> devices that a job takes, the most first -> the jobs that wait.
+        self._waiting: dict[str, dict[int, OrderedDict[Job, None]]] = {}
+        for job in sorted(jobs, key=lambda job: -job.cell.takes):
+            self._queue(job)[job] = None
+        # Model -> the devices of all nodes that have joined. The queues of which the last jobs are in order of length.
+        self._boards: Counter[str] = Counter()
+        self._last: set[tuple[str, int]] = set()
+        # Cell -> whether a node that has joined may run it. Empty after a change of the nodes.
+        self._homes: dict[Cell, bool] = {}
         self._live: dict[Job, Assignment] = {}
         self._issued: dict[str, Assignment] = {}
         # Attempts of this driver whose result came, and attempts that ended with their agent, before a result came.
@@ -121,14 +130,12 @@ class Tracker:
         self._done: set[Job] = set()
         self._tries: dict[Job, int] = {}
         self._lost_with: dict[Job, list[str]] = {}
-        # Cell -> the nodes that have or had a repeat of it, and how many.
+        # Cell -> the nodes that began a repeat of it, and how many.
         self._repeats: dict[Cell, dict[str, int]] = {}
-        # Nodes that may have something to begin.
+        # Nodes that may have something to begin, and those with a free device that had nothing.
         self._look_at: dict[str, None] = {}
+        self._idle: dict[str, None] = {}
         self._checked: float | None = None
-        # Nodes that joined since all that waits was shared out, and those of them that have not even been offered what no other takes.
-        self._newcomers, self._fresh = 0, False
-        self._now = self._shared_at = 0.0
 
     # --- nodes
 
@@ -138,17 +145,18 @@ class Tracker:
         node.heard, node.lost, node.silent = now, False, False
 
     def join(self, name: str, places: Sequence[Place], cells: Collection[Cell], now: float) -> None:
-        """A node is ready for these cells: it gets its share of what waits, from the others where these have it."""
+        """A node is ready for these cells: it takes of what waits."""
         self.watch(name, now)
         node = self._nodes[name]
         node.cells, node.joined = cells, True
         node.dispatchers = {
             kind: Dispatcher((), [place for place in places if place.kind == kind], self._seconds) for kind in _KINDS
         }
+        node.models = {kind: sorted({place.model for place in places if place.kind == kind}) for kind in _KINDS}
         node.boards = {}
         for place in places:
             node.boards.setdefault(place.model, set()).add(place.board)
-        self._newcomers, self._fresh, self._now = self._newcomers + 1, True, now
+        self._nodes_changed()
 
     def heard(self, name: str, now: float) -> bool:
         """A node said something. Whether it had been given up, and may join again."""
@@ -207,12 +215,13 @@ class Tracker:
                 # A cell that had ended before cannot have ended the node.
                 lost_with.append(name)
             (failed if len(lost_with) >= _MOST_LOSSES else again).append(job)
-        waiting = self._withdraw(node)
-        node.running, node.load, node.offered = {kind: set() for kind in _KINDS}, {}, set()
+        node.running, node.offered = {kind: set() for kind in _KINDS}, set()
         node.incidents += bool(attempts)
         node.joined, node.lost = False, True
         self._done.update(failed)
-        self._share([*waiting, *again])
+        for job in again:
+            self._queue(job)[job] = None
+        self._nodes_changed()
         return Incident(tuple(again), tuple(failed), node.incidents >= _MOST_INCIDENTS)
 
     def gpu_lost(self, name: str, board: str) -> None:
@@ -220,57 +229,85 @@ class Tracker:
         node = self._nodes[name]
         for boards in node.boards.values():
             boards.discard(board)
-        if not node.dispatchers:
-            # It has not joined yet.
-            return
-        node.dispatchers["cuda"].lost(board)
-        gone = node.dispatchers["cuda"].without_devices()
-        node.waiting["cuda"] -= set(gone)
-        for job in gone:
-            self._unshare(job, node)
-        self._share(gone)
+        # It may not have joined yet.
+        if node.dispatchers:
+            node.dispatchers["cuda"].lost(board)
+            self._nodes_changed()
 
     # --- jobs
 
     def next(self, now: float) -> Assignment | None:
         """The next attempt to begin; None while nothing can start."""
-        self._now = now
-        self._settle()
         while self._look_at:
             name = next(iter(self._look_at))
             node = self._nodes[name]
             if node.joined and not node.silent and (started := self._begin(node, now)):
                 return started
             del self._look_at[name]
+            if node.free_kinds():
+                self._idle[name] = None
         return None
 
     def _begin(self, node: _Node, now: float) -> Assignment | None:
         """Cells of GPUs first: those of the CPU run when none of a GPU runs on the node."""
-        for kind, other in (_KINDS, _KINDS[::-1]):
-            if not node.running[other] and (chosen := self._next_of(node, kind, now)):
+        for kind in node.free_kinds():
+            if chosen := self._next_of(node, kind, now):
                 job, places = chosen
-                node.waiting[kind].discard(job)
-                del self._where[job]
+                del self._queue(job)[job]
                 self._count += 1
                 attempt = f"{job.cell.id}.r{job.repeat}.{self._nonce}-{self._count}"
                 assignment = self._issued[attempt] = self._live[job] = Assignment(attempt, job, node.name, places)
                 node.running[kind].add(attempt)
                 self._since[attempt] = now
                 self._tries[job] = self._tries.get(job, 0) + 1
+                self._note(job, node.name)
                 return assignment
-            if node.running[kind] or node.waiting[kind]:
-                return None
         return None
 
     def _next_of(self, node: _Node, kind: str, now: float) -> tuple[Job, tuple[Place, ...]] | None:
         """The next job of a node, and its devices. Where GPUs are compared, one at a time on a node, in blocks over its GPUs."""
-        if not self._alone:
-            return node.dispatchers[kind].next(now)
-        if node.running[kind] or not node.waiting[kind]:
+        if node.running[kind] and self._alone:
             return None
-        job = min(node.waiting[kind], key=self._order.__getitem__)
-        places = node.dispatchers[kind].start(job, now)
-        return (job, places) if places else None
+        every = (job for model in node.models[kind] for job in self._offers(node, kind, model))
+        started = ((job, node.dispatchers[kind].start(job, now)) for job in every)
+        return next(((job, places) for job, places in started if places), None)
+
+    def _offers(self, node: _Node, kind: str, model: str) -> Iterator[Job]:
+        """The first job of each number of devices that a node may begin now, the larger before the smaller.
+
+        A smaller one holds no devices that larger ones which wait or run could use together: otherwise these would never find enough.
+        """
+        left = len(node.boards[model])
+        # What a node offers from before holds no device.
+        running = [self._issued[attempt] for attempt in node.running[kind]]
+        sizes = [each.job.cell.takes for each in running if each.places and each.job.cell.device_model == model]
+        for size, jobs in self._waiting.get(model, {}).items():
+            self._end_together(model, size, jobs)
+            mine = (job for job in jobs if self._is_turn_of(node, job))
+            first = next(mine, None)
+            if first and sum(takes for takes in sizes if takes <= size) + size <= left:
+                yield first
+            use = bool(first) + sum(1 for _ in itertools.islice(mine, left // size)) + sizes.count(size)
+            left -= size * min(left // size, use)
+
+    def _end_together(self, model: str, size: int, jobs: OrderedDict[Job, None]) -> None:
+        """Of the last jobs the longest come first, so that none runs on alone (longest processing time first, Graham 1969)."""
+        if (model, size) not in self._last and len(jobs) * size <= _LAST * self._boards[model]:
+            self._last.add((model, size))
+            for job in sorted(jobs, key=lambda job: -self._seconds(job.cell)):
+                jobs.move_to_end(job)
+
+    def _is_turn_of(self, node: _Node, job: Job) -> bool:
+        """True if a node may run a job, and no other node that may has fewer repeats of its cell."""
+        cell, lost_with = job.cell, self._lost_with.get(job, ())
+        if node.name in lost_with or not node.may_run(cell):
+            return False
+        repeats = self._repeats.get(cell, {})
+        mine = repeats.get(node.name, 0)
+        return not mine or all(
+            repeats.get(other.name, 0) >= mine or other.name in lost_with or not other.may_run(cell)
+            for other in self._nodes.values()
+        )
 
     def verdict(self, attempt: str) -> Verdict:
         """The worth of a result of this attempt. It changes nothing."""
@@ -301,7 +338,8 @@ class Tracker:
         if self._tries[job] >= MOST_TRIES:
             self._done.add(job)
             return False
-        self._share([job])
+        self._queue(job)[job] = None
+        self._look_at |= dict.fromkeys(self._nodes)
         return True
 
     def leave(self, attempt: str) -> None:
@@ -321,7 +359,6 @@ class Tracker:
         self._since.pop(attempt, None)
         if assignment.places:
             node.dispatchers[job.cell.device_kind].ended(job)
-            self._unload(job.cell, node)
         self._look_at[node.name] = None
         return assignment
 
@@ -341,7 +378,8 @@ class Tracker:
             )
             if job is None or job in self._done or job in self._live or given_up:
                 continue
-            self._unqueue(job)
+            self._queue(job).pop(job, None)
+            self._note(job, name)
             self._issued[attempt] = self._live[job] = Assignment(attempt, job, name, ())
             node.running[job.cell.device_kind].add(attempt)
             taken.append(attempt)
@@ -354,23 +392,20 @@ class Tracker:
         return self._lost_with.get(job, ())
 
     def is_open(self) -> bool:
-        """True if something runs, or waits on a node."""
-        self._settle()
-        return bool(self._live or self._where)
+        """True if something runs, or waits for a node that has joined."""
+        return bool(self._live) or any(self._has_home(job) for job in self._all_waiting())
 
     def has_homeless(self) -> bool:
         """True if there is a job that no node can take now."""
-        self._settle()
-        return bool(self._homeless)
+        return not all(self._has_home(job) for job in self._all_waiting())
 
     def homeless(self) -> list[Job]:
         """The jobs that no node can take now, in their order."""
-        self._settle()
-        return sorted(self._homeless, key=self._order.__getitem__)
+        return sorted((job for job in self._all_waiting() if not self._has_home(job)), key=self._order.__getitem__)
 
     def drop(self, job: Job) -> None:
         """A job that no node takes has failed."""
-        del self._homeless[job]
+        del self._queue(job)[job]
         self._done.add(job)
 
     def running(self, name: str) -> list[str]:
@@ -389,98 +424,35 @@ class Tracker:
             and self._live.get(assignment.job) is not assignment
         ]
 
-    # --- the shares
+    # --- what waits
 
-    def _settle(self) -> None:
-        """When nodes join, redistribute the waiting jobs, once for a group of new nodes. Jobs that no other node takes they get at once."""
-        if not self._newcomers:
-            return
-        few = self._newcomers < _MANY_NEWCOMERS * sum(node.joined for node in self._nodes.values())
-        if few and self._now - self._shared_at < _SHARE_SECONDS * len(self._where):
-            if self._fresh:
-                self._share(list(self._homeless))
-        else:
-            waiting = [job for each in self._nodes.values() for job in self._withdraw(each)]
-            self._share([*waiting, *self._homeless])
-            self._newcomers, self._shared_at = 0, self._now
-        self._fresh = False
+    def _queue(self, job: Job) -> OrderedDict[Job, None]:
+        """The jobs that wait for as many devices of the same model."""
+        return self._waiting.setdefault(job.cell.device_model, {}).setdefault(job.cell.takes, OrderedDict())
 
-    def _unqueue(self, job: Job) -> None:
-        """A waiting job waits no more."""
-        self._homeless.pop(job, None)
-        if (name := self._where.pop(job, None)) is not None:
-            node = self._nodes[name]
-            node.waiting[job.cell.device_kind].discard(job)
-            node.dispatchers[job.cell.device_kind].remove(job)
-            self._unshare(job, node)
+    def _all_waiting(self) -> Iterator[Job]:
+        return (job for sizes in self._waiting.values() for jobs in sizes.values() for job in jobs)
 
-    def _withdraw(self, node: _Node) -> list[Job]:
-        """All that waits on a node."""
-        jobs = [job for dispatcher in node.dispatchers.values() for job in dispatcher.withdraw()]
-        node.waiting = {kind: set() for kind in _KINDS}
-        for job in jobs:
-            self._unshare(job, node)
-        return jobs
+    def _note(self, job: Job, name: str) -> None:
+        """A node has a repeat of a cell. So it may be another one's turn at the next, and larger jobs may need less room."""
+        repeats = self._repeats.setdefault(job.cell, {})
+        repeats[name] = repeats.get(name, 0) + 1
+        for other in [other for other in self._idle if self._nodes[other].may_run(job.cell)]:
+            del self._idle[other]
+            self._look_at[other] = None
 
-    def _unshare(self, job: Job, node: _Node) -> None:
-        """A job that has not begun is not this node's any more."""
-        self._where.pop(job, None)
-        self._repeats[job.cell][node.name] -= 1
-        self._unload(job.cell, node)
+    def _nodes_changed(self) -> None:
+        """Who may run what is asked anew, and every node looks for work."""
+        self._homes.clear()
+        joined = [node for node in self._nodes.values() if node.joined]
+        self._boards = Counter(model for node in joined for model, boards in node.boards.items() for _ in boards)
+        self._look_at |= dict.fromkeys(self._nodes)
 
-    def _unload(self, cell: Cell, node: _Node) -> None:
-        """A node has the work of a cell no more. A GPU that was lost meanwhile has changed the weights a little."""
-        node.load[cell.device_model] = max(0.0, node.load.get(cell.device_model, 0.0) - self._weight(cell, node))
-
-    def _weight(self, cell: Cell, node: _Node) -> float:
-        return cell.takes * self._seconds(cell) / max(1, len(node.boards.get(cell.device_model, ())))
-
-    def _share(self, jobs: Iterable[Job]) -> None:
-        """Share jobs out over the nodes, in their order.
-
-        Each goes to the node with the least work of those that have the fewest repeats of its cell.
-        """
-        heaps: dict[str, list[tuple[float, int, str]]] = {}
-        for job in sorted(set(jobs), key=self._order.__getitem__):
-            model = job.cell.device_model
-            if model not in heaps:
-                fit = [node for node in self._nodes.values() if node.joined and model in node.boards]
-                heaps[model] = [(node.load.get(model, 0.0), node.number, node.name) for node in fit]
-                heapq.heapify(heaps[model])
-            self._homeless.pop(job, None)
-            if (node := self._choose(job, heaps[model])) is None:
-                self._homeless[job] = None
-                continue
-            repeats = self._repeats.setdefault(job.cell, {})
-            repeats[node.name] = repeats.get(node.name, 0) + 1
-            node.load[model] = node.load.get(model, 0.0) + self._weight(job.cell, node)
-            heapq.heappush(heaps[model], (node.load[model], node.number, node.name))
-            node.waiting[job.cell.device_kind].add(job)
-            node.dispatchers[job.cell.device_kind].add(job)
-            self._where[job] = node.name
-            self._look_at[node.name] = None
-
-    def _choose(self, job: Job, heap: list[tuple[float, int, str]]) -> _Node | None:
-        """The node for a job. It is no longer in the heap, which has the nodes of its devices by their work."""
-        repeats, lost_with = self._repeats.get(job.cell, {}), self._lost_with.get(job, ())
-        passed: list[tuple[float, int, str]] = []
-        best: tuple[int, tuple[float, int, str]] | None = None
-        for entry in _popped(heap):
-            passed.append(entry)
-            name = entry[2]
-            if name in lost_with or not self._nodes[name].room(job.cell):
-                continue
-            key = repeats.get(name, 0), entry
-            best = min(best, key) if best else key
-            if best[0] == 0:
-                # None has fewer, and of those with as few this has the least work.
-                break
-        for entry in passed:
-            if best is None or entry != best[1]:
-                heapq.heappush(heap, entry)
-        return self._nodes[best[1][2]] if best else None
-
-
-def _popped(heap: list[tuple[float, int, str]]) -> Iterator[tuple[float, int, str]]:
-    while heap:
-        yield heapq.heappop(heap)
+    def _has_home(self, job: Job) -> bool:
+        """True if a node that has joined may run a job."""
+        lost_with = self._lost_with.get(job, ())
+        if lost_with:
+            return any(node.may_run(job.cell) and node.name not in lost_with for node in self._nodes.values())
+        if job.cell not in self._homes:
+            self._homes[job.cell] = any(node.may_run(job.cell) for node in self._nodes.values())
+        return self._homes[job.cell]

@@ -208,12 +208,6 @@ class _Waiting:
         self._order.appendleft(job)
         self._note(job)
 
-    def remove(self, job: Job) -> None:
-        """A job waits no more. It is passed over when its turn comes."""
-        if job in self._left:
-            self._left.remove(job)
-            self.work -= self._seconds(job.cell)
-
     def _note(self, job: Job) -> None:
         heapq.heappush(self._longest, (-self._seconds(job.cell), next(self._numbers), job))
         self._left.add(job)
@@ -287,24 +281,11 @@ class Dispatcher:
         self._places = list(devices)
         self._pools: dict[tuple[str, str], _Pool] = {}
         for job in jobs:
-            self.add(job)
+            self._pool_of(job).add(job, self._seconds)
 
-    def add(self, job: Job) -> None:
-        """A further job waits."""
-        key = job.cell.device_model, job.cell.device_uuid
-        if key not in self._pools:
-            fit = [place for place in self._places if _is_for(job.cell, place)]
-            self._pools[key] = _Pool(fit, (), self._seconds)
-        self._pools[key].add(job, self._seconds)
-
-    def remove(self, job: Job) -> None:
-        """A waiting job is no longer to be done here."""
-        self._pool_of(job).waiting[job.cell.takes].remove(job)
-
-    def withdraw(self) -> list[Job]:
-        """All waiting jobs. They do not wait here any more."""
-        every = [waiting for pool in self._pools.values() for waiting in pool.waiting.values()]
-        return [waiting.take(float("inf")) for waiting in every for _ in range(len(waiting))]
+    def has_room(self) -> bool:
+        """True if a device is free."""
+        return bool(self._free)
 
     def next(self, now: float) -> tuple[Job, tuple[Place, ...]] | None:
         """The job that starts now, and its devices, which are no longer free; None while nothing can start."""
@@ -319,11 +300,10 @@ class Dispatcher:
         return None
 
     def start(self, job: Job, now: float) -> tuple[Place, ...] | None:
-        """Start this waiting job, whatever else waits: its devices, which are no longer free; None where too few are free."""
-        pool, size = self._pool_of(job), job.cell.takes
-        chosen = self._choose(pool, size)
+        """Start a job that waits elsewhere: its devices, which are no longer free; None where too few are free."""
+        pool = self._pool_of(job)
+        chosen = self._choose(pool, job.cell.takes)
         if chosen:
-            pool.waiting[size].remove(job)
             self._hold(pool, job, chosen, now)
         return chosen
 
@@ -361,7 +341,10 @@ class Dispatcher:
         return jobs
 
     def _pool_of(self, job: Job) -> _Pool:
-        return self._pools[job.cell.device_model, job.cell.device_uuid]
+        key = job.cell.device_model, job.cell.device_uuid
+        if key not in self._pools:
+            self._pools[key] = _Pool([place for place in self._places if _is_for(job.cell, place)], (), self._seconds)
+        return self._pools[key]
 
     def _choose(self, pool: _Pool, size: int) -> tuple[Place, ...] | None:
         """`size` free devices on as many boards, the nearest to each other; None when too few are free.

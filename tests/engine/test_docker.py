@@ -25,7 +25,7 @@ from runner.engines.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine, D
 
 from .conftest import CPU_SLOT
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone, pytest.mark.keyed]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 Start = Callable[..., DockerRunning]
 
@@ -281,6 +281,7 @@ def test_the_leftovers_of_a_killed_runner_are_swept_and_those_of_a_living_one_ar
     assert mine.wait().code == 137
 
 
+@pytest.mark.alone
 @pytest.mark.keyed(False)
 def test_starting_and_removing_a_cell_costs_what_a_bare_docker_run_costs(start: Start, base_image: str) -> None:
     if shutil.which("docker") is None:

@@ -24,7 +24,7 @@ from runner.results.store import read
 from tests.fixtures.pages import whole
 from tests.fixtures.registry import PASSWORD, USER, serve
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed, pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
 
 # Chainer needs NumPy only, so it is the smallest framework that there is.
 _CHAINER = (

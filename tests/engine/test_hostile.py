@@ -16,7 +16,7 @@ from tests.engine.hostile_runs import Site
 from tests.fixtures.hostile import ATTACK, DISK, INNOCENT, KINDS
 from tests.fixtures.weekly import only_with
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone, pytest.mark.keyed, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 # All kinds take twenty minutes: usually every fifth is run, and each of them with the variable.
 EACH = 1 if os.environ.get("DLBENCH_FAULTS") == "all" else 5

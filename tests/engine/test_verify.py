@@ -13,7 +13,7 @@ from runner.catalog.images import PROJECT
 
 from .conftest import CPU_IMAGES
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed, pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_an_image_is_probed_measured_and_judged(base_image: str, tmp_path: Path) -> None:

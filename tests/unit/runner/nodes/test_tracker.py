@@ -206,19 +206,44 @@ def test_what_a_node_has_done_already_does_not_count_when_a_late_one_takes_its_s
     assert left["late"] == 2
 
 
-def test_one_newcomer_among_many_nodes_waits_for_its_share_of_a_large_run_but_not_for_what_only_it_can_run() -> None:
-    cells = [make_cell(image=f"image-{at}") for at in range(1000)]
+def test_a_newcomer_among_many_nodes_begins_at_once_and_what_only_it_can_run_comes_in_its_turn() -> None:
+    cells = [make_cell(image=f"image-{at}") for at in range(30)]
     own = make_cell(image="of-the-newcomer")
     tracker = tracker_of([Job(cell, 1) for cell in [*cells, own]])
     for at in range(8):
         tracker.join(f"n{at}", CPU, cells, 100.0)
-    assert len(started(tracker, 100.0)) == 8
+    running = started(tracker, 100.0)
+    assert len(running) == 8
+    assert tracker.homeless() == [Job(own, 1)]
     tracker.join("late", CPU, [*cells, own], 100.1)
+    assert tracker.homeless() == []
     (first,) = started(tracker, 100.1)
-    assert (first.node, first.job.cell) == ("late", own)
-    tracker.ended(first.attempt)
-    assert started(tracker, 100.15) == [], "to share a thousand jobs out for each newcomer would cost too much"
-    assert [each.node for each in started(tracker, 100.3)] == ["late"]
+    assert (first.node, first.job.cell) == ("late", cells[8])
+    whole = run_out_of(tracker, [*running, first], 100.2)
+    assert [each.node for each in whole if each.job.cell == own] == ["late"]
+
+
+def test_a_fast_node_takes_more_repeats_and_no_node_two_of_a_cell_that_another_has_none_of() -> None:
+    cells = [make_cell(image=f"image-{at}") for at in range(60)]
+    tracker = tracker_of(blocks(cells, 3, 5))
+    nodes = {"a": 1.0, "b": 1.0, "c": 1.0, "slow": 3.0}
+    for name in nodes:
+        tracker.join(name, CPU, cells, 0.0)
+    ends: list[tuple[float, str, Assignment]] = []
+    taken: dict[Cell, Counter[str]] = {cell: Counter() for cell in cells}
+    now = 0.0
+    while new := started(tracker, now) or ends:
+        for each in new if new is not ends else ():
+            had = taken[each.job.cell]
+            assert had[each.node] == min(had[name] for name in nodes)
+            had[each.node] += 1
+            ends.append((now + nodes[each.node], each.node, each))
+        ends.sort(key=lambda end: end[:2])
+        now, _, done = ends.pop(0)
+        tracker.ended(done.attempt)
+    shares = Counter(name for had in taken.values() for name in had.elements())
+    assert sum(shares.values()) == 180
+    assert shares["a"] / shares["slow"] == pytest.approx(3.0, abs=0.3)
 
 
 def test_a_node_under_which_cells_were_lost_twice_is_drained() -> None:
