@@ -16,7 +16,7 @@ import typer
 from runner.admission.renew import renew
 from runner.cli.report import Reporter, report_path, write_renewed, write_report, write_report_beside
 from runner.cli.shared import TextOrJson, flag_of, note, takes_options
-from runner.errors import ExitCode, NothingBegunError, UserError, code_of_fault, one_code, system_fault
+from runner.errors import ExitCode, NothingBegunError, UserError, code_of_fault, one_code
 from runner.errors import code_of as code_of_error
 from runner.json_document import print_document
 from runner.results.store import RunStore, statuses
@@ -107,7 +107,6 @@ def measure(
 ) -> int:
     """Run what is left of a run; the exit code. `show` prints the answer at the end instead of the matrix's."""
     # Only a run needs what measures and stores: --help and --dry-run answer without it.
-    from runner.engines.host_fault import rooms
     from runner.run import summary
     from runner.run.execution import Meanwhile, execute
 
@@ -128,12 +127,11 @@ def measure(
             code = _execute_on_nodes(prospect, run, resumed, reporter.write, answer)
         else:
             meanwhile = Meanwhile(write_renewed, write_report_beside)
-            code = execute(prospect, run, reporter.write, resumed, ends_at, meanwhile, answer, minutes)
+            code = execute(prospect, run, reporter.write, resumed, ends_at, meanwhile, answer, minutes).code
         if as_json:
             print_document(summary.document(run))
     except OSError as error:
-        disks = rooms(run.folder, prospect.engine.images_folder)
-        note(f"runner: {system_fault(error)} ({disks}); what had ended is kept. Go on with: {summary.go_on_with(run)}")
+        note(f"runner: {summary.kept(prospect, run, error)}")
         # Repeats of an earlier call were not begun by this one.
         return ExitCode.FOUND if run.finished() - before else code_of_fault(error)
     except UserError as error:
@@ -160,7 +158,7 @@ def _execute_on_nodes(
     from runner.nodes.fleet_plan import FleetProspect
 
     assert isinstance(prospect, FleetProspect)
-    return driver.execute(prospect, run, write, resumed, answer)
+    return driver.execute(prospect, run, write, resumed, answer).code
 
 
 def refuse_others(given: Options, original: Options, without: Options) -> None:

@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -141,7 +142,8 @@ def verify(
     prometheus: Prometheus = None,
     output_format: TextOrJson = "text",
 ) -> None:
-    """Exit codes: 0 it does; 1 it does not; 3 it is open (no reference, or too little was measured); 4 nothing could be measured."""
+    """Exit codes: 0 it does; 1 it does not; 3 it is open (no reference, or too little was measured); 4 nothing could be measured, or the
+    machine failed before it was decided; 130 interrupted."""
     if more and not run:
         raise UserError(f"{more[0]}: runs are judged with --run: say `runner verify --run {more[0]}`")
     run = [*(run or ()), *(more or ())]
@@ -162,11 +164,12 @@ def verify(
         return verification_run.repeats_wanted(judge([folder]), most_repeats)
 
     with _told(prometheus):
-        folders = chosen_runs(run, options.out) if run else _measure(options, each_gpu, more_repeats, time)
-        verdicts = judge(folders)
+        stored = verification_run.Measurement(chosen_runs(run, options.out)) if run else None
+        measured = stored or _measure(options, each_gpu, more_repeats, time)
+        verdicts = replace(judge(measured.folders), cut_by=measured.cut_by)
         _refuse_nothing(verdicts, each_gpu, bool(run))
     if each_gpu:
-        verdicts = with_fleets(verdicts, folders, beside(folders))
+        verdicts = with_fleets(verdicts, measured.folders, beside(measured.folders))
     _print(verdicts, output_format == "json", junit, markdown, prometheus)
     raise typer.Exit(verdicts.exit_code)
 
@@ -235,8 +238,10 @@ def _references(place: str | None, names: list[str] | None) -> Callable[[Sequenc
     return lambda _: chosen
 
 
-def _measure(options: Options, each_gpu: bool, further: verification_run.Further, time: str | None) -> list[Path]:
-    """Measure this machine, or the nodes that the options name; the folders of the runs."""
+def _measure(
+    options: Options, each_gpu: bool, further: verification_run.Further, time: str | None
+) -> verification_run.Measurement:
+    """Measure this machine, or the nodes that the options name."""
     # Beside a pinned image the installation has them.
     if (options.engine != "host" or options.against == "none") and (sentence := causes.dropped(os.environ)):
         note(sentence)
@@ -275,7 +280,7 @@ def _limited(time: str | None) -> verification_run.Limit | None:
 def _refuse_nothing(verdicts: Verification, each_gpu: bool, stored: bool) -> None:
     """Raises UserError where the runs hold no cell to judge. Says so where `each_gpu` finds none of a GPU."""
     if not verdicts.findings and verdicts.waiting:
-        error = UserError if stored else CannotBeginError
+        error = UserError if stored else verification_run.CUT.get(verdicts.cut_by, CannotBeginError)
         raise error(f"nothing was measured, so there is nothing to judge: {'; '.join(verdicts.waiting)}")
     if not verdicts.findings:
         raise UserError("the runs hold no cell, so there is nothing to judge")

@@ -63,8 +63,8 @@ def execute(
     write_report: Callable[[Path], Path],
     resumed: bool = False,
     show_answer: Callable[[Path], None] | None = None,
-) -> int:
-    """Run the jobs that have not ended on the nodes, store them, write the report; the exit code. As run.execution.execute."""
+) -> summary.Ended:
+    """Run the jobs that have not ended on the nodes, store them, and write the report. As run.execution.execute."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(interruptible())
         stack.enter_context(lease.alone(run.folder))

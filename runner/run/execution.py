@@ -94,8 +94,8 @@ def execute(
     meanwhile: Meanwhile | None = None,
     show_answer: Callable[[Path], None] | None = None,
     minutes: float | None = None,
-) -> int:
-    """Run the jobs that have not ended, store them, write the report; the exit code.
+) -> summary.Ended:
+    """Run the jobs that have not ended, store them, and write the report.
 
     `write_report` takes the run's folder and returns the report's path. `resumed`: another runner began this run.
     No job starts that would not end before `ends_at`, in seconds of time.monotonic(). With `meanwhile`, the report is also written while
@@ -130,11 +130,12 @@ def execute(
     for reason in dict.fromkeys(() if ended else cells.due.values()):
         say(f"this machine failed under some repeats: {reason}")
     measured = len(cells.outcomes)
-    code = summary.conclude(prospect, run, ended, write_report, minutes, measured, show_answer)
-    return exit_code(code, bool(ended), cells.no_device, [outcome.status for outcome in cells.outcomes])
+    concluded = summary.conclude(prospect, run, ended, write_report, minutes, measured, show_answer)
+    code = exit_code(concluded.code, bool(ended), cells.no_device, [outcome.status for outcome in cells.outcomes])
+    return concluded._replace(code=code)
 
 
-def exit_code(code: int, interrupted: bool, no_gpu: bool, statuses: Collection[str]) -> int:
+def exit_code(code: ExitCode, interrupted: bool, no_gpu: bool, statuses: Collection[str]) -> ExitCode:
     """`code`, but that of a run that could not begin where no GPU was opened: a container tells it with its first cell."""
     return ExitCode.CANNOT_BEGIN if no_gpu and not interrupted and "ok" not in statuses else code
 

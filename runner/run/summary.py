@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 from typing_extensions import TypedDict
 
 from runner.admission.renew import renew
-from runner.errors import ExitCode, UserError, one_code
+from runner.engines.host_fault import rooms
+from runner.errors import ExitCode, UserError, one_code, system_fault
 from runner.results import store
 from runner.results.cells import USUAL_OUT, resume_command
 from runner.results.rows import floats, parts, rows_of
@@ -22,6 +23,13 @@ from runner.text import in_a_line, plural
 INTERRUPTED = "interrupted"
 
 Made = TypeVar("Made")
+
+
+class Ended(NamedTuple):
+    """The exit code of a run, and what cut it short: INTERRUPTED, CANNOT_BEGIN where the machine failed under it, else OK."""
+
+    code: ExitCode
+    cut_by: ExitCode
 
 
 class ResultRecord(TypedDict):
@@ -64,8 +72,8 @@ def conclude(
     minutes: float | None = None,
     measured: int = 0,
     show_answer: Callable[[Path], None] | None = None,
-) -> int:
-    """Write the report, print the answer, what ended and how to go on, and return the exit code.
+) -> Ended:
+    """Write the report, print the answer, what ended and how to go on.
 
     `why_ended`: why not every repeat had its turn. `minutes`: the limit of the run's time. What it did not reach is no failure, if
     `measured`, the repeats that ended in this call, is not 0. `show_answer` prints the answer of the run in a folder.
@@ -93,9 +101,12 @@ def conclude(
         how = why_ended or (_over(minutes, measured) if minutes is not None else "not all was run")
         more = " (--minutes 10 for ten minutes of it)" if minutes is not None else ""
         say(f"{how}; what had ended is kept. Go on with: {go_on_with(run)}{more}")
-    fault = bool(again or why_ended) and why_ended != INTERRUPTED
+    interrupted = why_ended == INTERRUPTED
+    fault = bool(again or why_ended) and not interrupted
     # A repeat that is due again was not measured.
-    return code_of(len(missing), why_ended == INTERRUPTED, minutes, max(0, measured - len(again)), failed + fault)
+    code = code_of(len(missing), interrupted, minutes, max(0, measured - len(again)), failed + fault)
+    stop = ExitCode.INTERRUPTED if interrupted else ExitCode.CANNOT_BEGIN if fault else ExitCode.OK
+    return Ended(code, stop if missing else ExitCode.OK)
 
 
 def code_of(missing: int, interrupted: bool, minutes: float | None, measured: int, failed: int) -> ExitCode:
@@ -123,6 +134,12 @@ def go_on_with(run: store.RunStore) -> str:
     usual = run.folder.parent.resolve() == Path(USUAL_OUT).resolve()
     # A person may have given its folder another name.
     return resume_command(run.folder.name, USUAL_OUT if usual else str(run.folder.parent))
+
+
+def kept(prospect: Prospect, run: store.RunStore, error: OSError) -> str:
+    """The sentence on an error of the system that ended a run, with the room of its disks and the command that goes on."""
+    disks = rooms(run.folder, prospect.engine.images_folder)
+    return f"{system_fault(error)} ({disks}); what had ended is kept. Go on with: {go_on_with(run)}"
 
 
 def _over(minutes: float, measured: int) -> str:

@@ -88,6 +88,8 @@ class Verification:
     waiting: tuple[str, ...] = ()
     # Run's id -> how a command names it.
     names: Mapping[str, str] = field(default_factory=dict)
+    # What cut the measurement short: the machine (CANNOT_BEGIN) or the user (INTERRUPTED).
+    cut_by: ExitCode = ExitCode.OK
 
     @property
     def wholes(self) -> tuple[Together, ...]:
@@ -118,7 +120,7 @@ class Verification:
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 fail, 3 open: so is a run with cells that are not yet run.
+        """0 pass, 1 fail, 3 open: so is a run with cells that are not yet run. 4 or 130: it is open since it was cut short.
 
         A device that is slower than the others of its model fails, whatever its reference. So do all cells together.
 
@@ -134,7 +136,9 @@ class Verification:
         ]
         verdicts += ["open"] * len(self.waiting)
         verdicts += [whole.verdict for whole in self.wholes]
-        return exit_code([*verdicts, *("ok" if not finding.fleet.why_not else "open" for finding in self.fleets)])
+        verdicts += ["ok" if not finding.fleet.why_not else "open" for finding in self.fleets]
+        code = exit_code(verdicts)
+        return self.cut_by if self.cut_by and code == ExitCode.OPEN else code
 
 
 def _without_reference(finding: CellFinding) -> bool:

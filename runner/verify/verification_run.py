@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from runner.errors import CannotBeginError, EngineError, UndecidedError
+from runner.errors import CannotBeginError, EngineError, ExitCode, NothingBegunError, UndecidedError, UserError
 from runner.machine import lease
 from runner.machine.detect import detect
 from runner.results.on_disk.image_names import is_of_no_catalog
@@ -22,6 +22,7 @@ from runner.run.options import Options, UsageError
 from runner.run.progress import announce, say
 from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
+from runner.run.summary import kept
 from runner.text import length, plural
 from runner.verify.probes.ceilings import CeilingsError, measure
 from runner.verify.probes.load import load_each
@@ -58,6 +59,20 @@ class Part(Protocol):
 Limit = Callable[[Prospect], Part]
 
 
+class Measurement(NamedTuple):
+    """The folders of the runs that were measured, and what cut the last one short, as in runner.run.summary.Ended."""
+
+    folders: list[Path]
+    cut_by: ExitCode = ExitCode.OK
+
+
+# The error of a run without an answer, by what cut it short.
+CUT: Mapping[ExitCode, type[UserError]] = {
+    ExitCode.CANNOT_BEGIN: CannotBeginError,
+    ExitCode.INTERRUPTED: NothingBegunError,
+}
+
+
 def measure_here(
     options: Options,
     argv: Sequence[str],
@@ -65,8 +80,8 @@ def measure_here(
     each_gpu: bool = False,
     further: Further = lambda _: {},
     limited: Limit | None = None,
-) -> list[Path]:
-    """Measure the ceilings and the cells of this machine; the folders of the runs. Raises UserError.
+) -> Measurement:
+    """Measure the ceilings and the cells of this machine. Raises UserError.
 
     `limited` says what of the plan for all GPUs is measured; without it, all. `further` is called once, after the first repeats. With
     `each_gpu` it is not: the GPUs are compared with one another, and more or later repeats of one GPU would look like a difference
@@ -74,10 +89,10 @@ def measure_here(
     each of them alike.
     """
     if not each_gpu:
-        prospect, run, ends_at = _measure(options, argv, write_report, AT_MOST)
+        prospect, run, ends_at, cut_by = _measure(options, argv, write_report, AT_MOST)
         if not prospect.jobs_left(run):
-            _go_on(prospect, run, further(run.folder), write_report, ends_at)
-        return [run.folder]
+            cut_by = _go_on(prospect, run, further(run.folder), write_report, ends_at)
+        return Measurement([run.folder], cut_by)
     # Before the engine: without a GPU it does not matter which framework is here.
     machine = detect(options.gpus, options.share)
     machine = machine if not machine.gpus and not machine.refused else look_ahead(options).machine
@@ -98,24 +113,29 @@ def measure_here(
     # A run of each model: only GPUs of one model are compared, and the ceilings of a run are those of its first GPU.
     for model in dict.fromkeys(gpu.model for gpu in gpus):
         uuids = ",".join(gpu.uuid for gpu in gpus if gpu.model == model)
-        prospect, run, _ = _measure(options.model_copy(update={"gpus": uuids, "each_gpu": True}), argv, write_report)
+        prospect, run, _, cut_by = _measure(
+            options.model_copy(update={"gpus": uuids, "each_gpu": True}), argv, write_report
+        )
         if prospect.jobs_left(run):
-            raise UndecidedError(
-                f"{run.folder} was interrupted, so no GPU was compared; go on with `runner matrix --resume {run.folder}`, then compare "
+            raise CUT.get(cut_by, UndecidedError)(
+                f"{run.folder} was cut short, so no GPU was compared; go on with `runner matrix --resume {run.folder}`, then compare "
                 f"with `runner verify --each-gpu --run {run.folder}`, which loads no GPU"
             )
         folders.append(run.folder)
     if part is not None and not part.loads:
-        return folders
+        return Measurement(folders)
     with interruptible():
         load_each(look_ahead(options), [RunStore(folder) for folder in folders])
-    return folders
+    return Measurement(folders)
 
 
 def _measure(
     options: Options, argv: Sequence[str], write_report: WriteReport, at_most: float = math.inf
-) -> tuple[Prospect, RunStore, float]:
-    """One run with the ceilings before its cells, and the end of its time by time.monotonic(): `at_most` times what is expected."""
+) -> tuple[Prospect, RunStore, float, ExitCode]:
+    """One run with the ceilings before its cells, the end of its time by time.monotonic(), and what cut it short.
+
+    Its time is `at_most` times what is expected.
+    """
     prospect, run = start(options, argv)
     announce(prospect)
     seconds = _seconds(prospect)
@@ -129,8 +149,15 @@ def _measure(
         # Another runner's time is not ours.
         ends_at = time.monotonic() + at_most * seconds
         _measure_ceilings(prospect, run)
-    execute(prospect, run, write_report, ends_at=ends_at)
-    return prospect, run, ends_at
+    return prospect, run, ends_at, _executed(prospect, run, write_report, ends_at)
+
+
+def _executed(prospect: Prospect, run: RunStore, write_report: WriteReport, ends_at: float) -> ExitCode:
+    """Run what is left of a run; what cut it short. Raises UserError."""
+    try:
+        return execute(prospect, run, write_report, ends_at=ends_at).cut_by
+    except OSError as error:
+        raise CannotBeginError(kept(prospect, run, error)) from error
 
 
 def _seconds(prospect: Prospect) -> float:
@@ -143,10 +170,13 @@ def _seconds(prospect: Prospect) -> float:
 
 def _go_on(
     prospect: Prospect, run: RunStore, needed: Mapping[str, int], write_report: WriteReport, ends_at: float
-) -> None:
-    """Repeat cells of a run until each has the repeats that it needs, in blocks of all that need more, or until its time is over."""
+) -> ExitCode:
+    """Repeat cells of a run until each has the repeats that it needs, in blocks of all that need more, or until its time is over.
+
+    Returns what cut it short.
+    """
     if not needed:
-        return
+        return ExitCode.OK
     run.write_manifest(run.manifest() | {"extended": dict(needed)})
     for repeats in sorted(set(needed.values())):
         cells = tuple(cell for cell in prospect.plan.cells if needed.get(cell.id, 0) >= repeats)
@@ -154,11 +184,12 @@ def _go_on(
         plan = replace(prospect.plan, cells=cells)
         options = prospect.options.model_copy(update={"repeats": repeats})
         more = replace(prospect, plan=plan, options=options)
-        execute(more, run, write_report, ends_at=ends_at)
+        cut_by = _executed(more, run, write_report, ends_at)
         if more.jobs_left(run):
             if time.monotonic() + min(map(more.durations.seconds, cells)) > ends_at:
                 say("the time that was said is over; the verdict is of what has ended")
-            return  # the repeats that ended are judged
+            return cut_by  # the repeats that ended are judged
+    return ExitCode.OK
 
 
 def repeats_wanted(verification: Verification, most: int) -> dict[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 
 from runner.errors import CannotBeginError
 from runner.nodes import driver
@@ -15,11 +14,11 @@ from runner.run.options import Options
 from runner.run.progress import announce, say
 from runner.run.prospect import Prospect
 from runner.verify.fleet.level import Site, chosen, seconds_of, shortened
-from runner.verify.verification_run import WriteReport
+from runner.verify.verification_run import Measurement, WriteReport
 
 
-def measure_nodes(options: Options, argv: Sequence[str], write_report: WriteReport, limit: str | None) -> list[Path]:
-    """Measure the GPUs of the nodes that the options name; the folder of the run. Raises UserError.
+def measure_nodes(options: Options, argv: Sequence[str], write_report: WriteReport, limit: str | None) -> Measurement:
+    """Measure the GPUs of the nodes that the options name. Raises UserError.
 
     `limit` is what `--time` says. A node that is lost does not end the verification: what is missing is "not yet run".
     """
@@ -42,12 +41,12 @@ def measure_nodes(options: Options, argv: Sequence[str], write_report: WriteRepo
         # --resume goes on with the chosen options.
         run.write_manifest(run.manifest() | {"options": prospect.options.model_dump(mode="json")})
         announce(prospect)
-        driver.execute(prospect, run, write_report)
+        ended = driver.execute(prospect, run, write_report)
     if not run.finished():
         raise CannotBeginError(
             f"{run.folder}: no cell ended, so no GPU was compared; see the lines above, and measure again"
         )
-    return [run.folder]
+    return Measurement([run.folder], ended.cut_by)
 
 
 def _site(prospect: Prospect) -> Site:

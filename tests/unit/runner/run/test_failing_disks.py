@@ -5,6 +5,7 @@ No repeat is lost, one sentence says it, and --resume measures the rest.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections import Counter
@@ -28,12 +29,16 @@ DISKS = ("cache", "results", "tmp")
 
 
 def matrix(folder: Path, *words: str) -> WarmProcess:
+    return runner(folder, "matrix", *words)
+
+
+def runner(folder: Path, command: str, *words: str) -> WarmProcess:
     environment = (
         os.environ | toy_variables(folder, seconds=1.0) | {"TMPDIR": str(folder / "tmp"), "DLBENCH_TOY_SYNCS": "1"}
     )
-    command = ["matrix", *WORDS, "--out", str(folder / "results"), *words]
+    whole = [command, *WORDS, "--out", str(folder / "results"), *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return WarmProcess("tests.unit.toy_runner", command, environment, PROJECT, **pipes)
+    return WarmProcess("tests.unit.toy_runner", whole, environment, PROJECT, **pipes)
 
 
 def parcels(folder: Path) -> dict[Path, bytes]:
@@ -103,3 +108,42 @@ def test_a_read_only_disk_that_is_mounted_over_the_cache_in_mid_run_ends_it_with
     _, said = resumed.communicate(timeout=120)
     assert resumed.returncode == 0, said
     assert Counter(store.statuses(folder).values()) == {"ok": 6}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", ["quota", "read-only", "failing"])
+def test_a_machine_that_fails_under_verify_has_the_code_of_the_machine_and_accuses_no_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in DISKS:
+        (tmp_path / name).mkdir()
+    (tmp_path / "started").touch()
+    what = TROUBLES[trouble]
+    prometheus = tmp_path / "verify.prom"
+    words = (
+        "--image",
+        "toy-a",
+        "--repeats",
+        "3",
+        "--references",
+        str(tmp_path),
+        "--prometheus",
+        str(prometheus),
+        "--format",
+        "json",
+    )
+    with what.mounted(tmp_path / "cache"):
+        process = runner(tmp_path, "verify", *words)
+        wait_for(lambda: list(tmp_path.glob("results/*/repeats/*.parcel")))
+        with what.befalls(tmp_path / "cache"):
+            told, said = process.communicate(timeout=120)
+    assert process.returncode == ExitCode.CANNOT_BEGIN, said
+    assert "Traceback" not in said
+    (folder,) = (path.parent for path in tmp_path.glob("results/*/run.json"))
+    assert f"runner matrix --resume {folder.name} --out {tmp_path / 'results'}" in said
+    if trouble != "failing":
+        document = json.loads(told)
+        assert document["exit_code"] == ExitCode.CANNOT_BEGIN
+        assert {finding["verdict"] for finding in document["findings"]} <= {"no-reference", "open"}
+    assert 'verify_exit_code{level="3"} 4' in prometheus.read_text()

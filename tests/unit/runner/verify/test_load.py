@@ -16,6 +16,7 @@ from runner.catalog.workloads import load_workloads
 from runner.engines.base import ReadyImage, Slot
 from runner.engines.process.host import HostEngine, HostImage
 from runner.engines.process.process import LocalRunning
+from runner.errors import ExitCode
 from runner.json_document import print_document
 from runner.machine.detect import detect
 from runner.plan.durations import Durations
@@ -235,10 +236,10 @@ def test_the_gpus_of_each_model_are_measured_in_one_run_and_then_all_are_loaded(
     first, second, third = two_models.uuids()
     prospect, runs, order = prospect_of(tmp_path, PROBE), runs_of(tmp_path, two_models)[:2], []
 
-    def measure(options: Options, *more: object) -> tuple[Prospect, RunStore, float]:
+    def measure(options: Options, *more: object) -> tuple[Prospect, RunStore, float, ExitCode]:
         assert options.each_gpu
         order.append(options.gpus)
-        return replace(prospect, plan=Plan((), ())), runs[len(order) - 1], 0.0
+        return replace(prospect, plan=Plan((), ())), runs[len(order) - 1], 0.0, ExitCode.OK
 
     def loads(of: Prospect, stored: list[RunStore]) -> None:
         order.append("loads")
@@ -248,7 +249,7 @@ def test_the_gpus_of_each_model_are_measured_in_one_run_and_then_all_are_loaded(
     monkeypatch.setattr(verify, "look_ahead", lambda options: prospect)
     monkeypatch.setattr(verify, "_measure", measure)
     monkeypatch.setattr(verify, "load_each", loads)
-    folders = verify.measure_here(Options(), [], lambda folder: folder, each_gpu=True)
+    folders, _ = verify.measure_here(Options(), [], lambda folder: folder, each_gpu=True)
     assert folders == [run.folder for run in runs]
     assert order == [f"{first},{third}", second, "loads"]
 

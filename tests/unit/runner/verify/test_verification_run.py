@@ -13,6 +13,7 @@ import pytest
 from runner.catalog.images import load_catalog
 from runner.catalog.workloads import load_workloads
 from runner.engines.base import Engine, EngineError, Slot
+from runner.errors import ExitCode
 from runner.machine import lease
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.plan.durations import Durations
@@ -22,10 +23,14 @@ from runner.run.dispatch import places
 from runner.run.options import Options
 from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
+from runner.run.summary import Ended
 from runner.verify import verification_run
 from runner.verify.probes.ceilings import CeilingsError
 from tests.fixtures import synthetic
 from tests.fixtures.plans import make_cell
+
+# The end of a run of which nothing is left.
+WHOLE = Ended(ExitCode.OK, ExitCode.OK)
 
 
 def test_the_probe_gets_the_part_of_the_machine_that_a_cell_gets(
@@ -100,7 +105,7 @@ def test_the_probe_of_a_gpu_waits_for_its_lease_and_is_ended_by_an_interrupt(
     monkeypatch.setattr(verification_run, "start", lambda options, argv: (prospect, run))
     monkeypatch.setattr(verification_run, "announce", lambda prospect: None)
     monkeypatch.setattr(verification_run, "_seconds", lambda prospect: 60.0)
-    monkeypatch.setattr(verification_run, "execute", lambda prospect, run, write_report, ends_at: 0)
+    monkeypatch.setattr(verification_run, "execute", lambda prospect, run, write_report, ends_at: WHOLE)
     held: list[bool] = []
     monkeypatch.setattr(
         verification_run,
@@ -129,9 +134,9 @@ def test_the_time_of_level_3_is_said_first_and_holds_further_repeats_as_well(
     passes: list[tuple[int, float]] = []
     left: list[list[object]] = [[], [], [object()]]
 
-    def execute(prospect: Prospect, run: RunStore, write_report: object, ends_at: float) -> int:
+    def execute(prospect: Prospect, run: RunStore, write_report: object, ends_at: float) -> Ended:
         passes.append((prospect.repeats, ends_at))
-        return 0
+        return WHOLE
 
     monkeypatch.setattr(Prospect, "jobs_left", lambda self, run: left[len(passes) - 1])
     monkeypatch.setattr(verification_run, "start", lambda options, argv: (prospect, run))

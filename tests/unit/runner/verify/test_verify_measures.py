@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import PROJECT
+from runner.errors import ExitCode
 from runner.results import store
 from tests.fixtures import warm
 from tests.fixtures.toys import toy_variables
@@ -139,7 +140,7 @@ def test_gpus_whose_comparison_was_interrupted_are_compared_after_resume(
     assert ended
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 3, said
+    assert process.returncode == ExitCode.INTERRUPTED, said
     folder = run_of(tmp_path)
     assert f"go on with `runner matrix --resume {folder}`" in said
     assert 0 < len(turns(folder)) < 8
