@@ -13,9 +13,16 @@ from runner.messages.known import Known
 from runner.messages.of_engines import OF_ENGINES
 from runner.messages.of_gpus import OF_GPUS
 from runner.messages.of_machines import OF_MACHINES
+from runner.messages.of_schedulers import OF_SCHEDULERS
+from runner.text import in_a_line
 
 # The first that fits counts.
-KNOWN = (*OF_ENGINES, *OF_GPUS, *OF_MACHINES)
+KNOWN = (*OF_ENGINES, *OF_GPUS, *OF_SCHEDULERS, *OF_MACHINES)
+
+# A line of a program of Slurm's: its name, and how bad it is.
+_OF_SLURM = re.compile(r"(?:s[a-z_]+(?:-[\w.]+)?): (?:error|fatal): +(?=\S)")
+# A message of several lines is short. What Python prints of an error has its sentence at the end.
+_TRACEBACK = "Traceback (most recent call last)"
 
 _OF_KIND = {
     "time-limit": "--timeout gives it longer; the stack at the end of its log tells where it was",
@@ -51,7 +58,7 @@ def find(*texts: str | None) -> Known | None:
     first = next((message for text in texts if text and (message := _in(text, KNOWN))), None)
     if first is None or not first.general:
         return first
-    specific = [message for message in OF_MACHINES if not message.general]
+    specific = [message for message in (*OF_SCHEDULERS, *OF_MACHINES) if not message.general]
     return next((message for text in texts if text and (message := _in(text, specific))), first)
 
 
@@ -68,6 +75,20 @@ def hint(kind: str | None, *texts: str | None) -> str | None:
     """The advice for a failure, by its messages and else by its kind."""
     message = find(*texts)
     return message.advice if message else _OF_KIND.get(kind or "")
+
+
+def explained(printed: str, most: int = 400) -> str:
+    """What a scheduler printed before it refused, for a sentence, with the advice of a known message: `no room; means: fix`."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    of_slurm = [match for line in lines if (match := _OF_SLURM.match(line))]
+    if of_slurm:
+        said = "; ".join(dict.fromkeys(match.string[match.end() :] for match in of_slurm[-4:]))
+    elif _TRACEBACK in printed or len(lines) > 8:
+        said = cause(lines) or lines[-1]
+    else:
+        said = " ".join(lines)
+    advice = hint(None, printed)
+    return in_a_line(said, most) + (f"; {advice}" if advice else "")
 
 
 # The words of an engine, or of the system under it, that say nothing of a cell. A cell itself may say some of them of its own fault.

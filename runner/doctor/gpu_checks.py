@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -132,6 +133,27 @@ def _held(gpu: Gpu) -> int:
         return 0
     used = gpu.memory_bytes - gpu.free_bytes
     return used if used > max(_LEAST_HELD_BYTES, gpu.memory_bytes // 20) else 0
+
+
+def mps(scene: Scene) -> Iterator[Check]:
+    """The variables of NVIDIA's MPS in this shell: the catalog's cells do not get them, and a person's own programs do."""
+    own = {name: value for name, value in sorted(os.environ.items()) if name.startswith("CUDA_MPS_") and value}
+    if not own or not scene.gpus:
+        return
+    saw = ", ".join(f"{name}={value[:60]}" for name, value in own.items())
+    pipe = own.get("CUDA_MPS_PIPE_DIRECTORY")
+    if pipe and not Path(pipe, "control").exists():
+        means = "no control daemon of MPS has its socket there: your programs compute without MPS, or end with CUDA's error 805"
+        yield Check("MPS", WARN, saw, means, "`nvidia-cuda-mps-control -d` starts it; or unset the variable")
+    else:
+        means = "your programs share a GPU or have a part of it by them; cells of the catalog's images do not get them"
+        yield Check(
+            "MPS",
+            WARN,
+            saw,
+            means,
+            "unset them where the whole GPU is meant: `runner verify --python` measures with them",
+        )
 
 
 def cuda(scene: Scene) -> Iterator[Check]:

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from bench import rules
 from runner.doctor.folders import folders
-from runner.doctor.gpu_checks import cuda, driver, gpus, mig
+from runner.doctor.gpu_checks import cuda, driver, gpus, mig, mps
 from runner.doctor.limits import clock, processes
 from runner.doctor.scene import FAIL, LACKING, OK, OPEN, Check, Scene, gather
 from runner.engines import trial
@@ -155,7 +155,7 @@ def _cache(scene: Scene) -> Iterator[Check]:
     return (check for check in folders(scene) if check.name != "results")
 
 
-_MACHINE: tuple[Callable[..., Iterator[Check]], ...] = (driver, gpus, cuda, mig, clock, processes, _cache)
+_MACHINE: tuple[Callable[..., Iterator[Check]], ...] = (driver, gpus, cuda, mig, mps, clock, processes, _cache)
 
 
 def _facts(options: Options, ready: list[_Ready]) -> Iterator[Check]:

@@ -135,12 +135,18 @@ OF_GPUS: tuple[Known, ...] = (
     ),
     Known(
         DEVICE_TAKEN,
-        "another process holds the GPU in compute mode `exclusive process`, the mode is `prohibited`, or a vGPU has no licence",
+        "another process holds the GPU in compute mode `exclusive process` (MPS's server, perhaps), the mode is `prohibited`, or a vGPU has "
+        "no licence",
         "`nvidia-smi -c DEFAULT` allows several processes; `runner gpus` shows the mode and who computes on it, "
         "`nvidia-smi -q` a licence",
     ),
     Known(
-        r"CUDA_ERROR_MPS_\w+|cudaErrorMps\w+|MPS (client|server)\b|multi-process service|says 8(0[5-9]|10)\b",
+        r"MPS_MAX_(CLIENTS|CONNECTIONS)\w*|cudaErrorMpsMax\w+|MPS server has reached the maximum",
+        "more programs use NVIDIA's MPS at a time than its server takes",
+        "fewer programs on the GPU, a lower CUDA_DEVICE_MAX_CONNECTIONS for each, or CUDA_MPS_PIPE_DIRECTORY out of the environment",
+    ),
+    Known(
+        r"CUDA_ERROR_MPS_\w+|cudaErrorMps\w+|MPS (client|server)\b|multi-process service|says 8(0[5-9]|10)\b|nvidia-cuda-mps-\w+",
         "the process is a client of NVIDIA's MPS, whose server does not take it",
         "look at `nvidia-cuda-mps-control` and its logs, or take CUDA_MPS_PIPE_DIRECTORY out of the environment",
     ),

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
+from runner.known_messages import explained
 from runner.nodes.transports.started import Started
 from runner.nodes.transports.transport import Node, NodesError, Pipe
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Decoder, FrameError, encode
-from runner.text import in_a_line
 
 # An agent hands on a line of progress a second, a beat in five, and some words for each repeat. One that says more than this is broken: it
 # would keep the driver from the other nodes. A long frame counts as several, so that a node cannot fill the driver's memory either; the
@@ -125,8 +125,7 @@ class Link:
     def _why_ended(self, noise: bytes) -> str:
         code, words = self._pipe.last_words()
         printed = (words or noise).decode("utf-8", "replace").strip()
-        last = in_a_line(printed.splitlines()[-1], 300) if printed else "it printed nothing"
-        return f"its agent ended with exit code {code}: {last}"
+        return f"its agent ended with exit code {code}: {explained(printed) or 'it printed nothing'}"
 
 
 def opened(node: Node, heard: Callable[[Heard], None]) -> Link | NodesError:

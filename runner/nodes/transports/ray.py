@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from runner.known_messages import explained
 from runner.nodes.transports import ray_actor, transport
 from runner.nodes.transports.transport import Node, NodesError
 from runner.run.progress import say
@@ -222,7 +223,7 @@ def _connect(ray: Any, address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
     except Exception as error:
         raise NodesError(
-            f"--nodes ray: this machine belongs to no Ray cluster that can be reached ({_line(error)}); run the command in the "
+            f"--nodes ray: no connection to a Ray cluster ({_line(error)}); run the command in the "
             "cluster, with `ray job submit` or on its head, or name ray:HOST:PORT"
         ) from None
     finally:
@@ -240,7 +241,7 @@ def _why_no_address(address: str) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """The sentence of an error of Ray that says most: where an actor died, why."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    why = next((line for line in lines if line.startswith("The actor is dead because")), lines[0])
-    return in_a_line(why, 300)
+    """The sentence of an error of Ray that says most: where an actor died, why; and the advice of a known message."""
+    said = str(error) or type(error).__name__
+    dead = said.find("The actor is dead because")
+    return explained(said[max(0, dead) :])

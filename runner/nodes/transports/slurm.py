@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import UserError
+from runner.known_messages import explained
 from runner.nodes.transports import transport
 from runner.nodes.transports.transport import Node, Nodes, NodesError
 from runner.paths import find_program
 from runner.run.progress import say
-from runner.text import in_a_line, last_line, length, plural
+from runner.text import in_a_line, length, plural
 
 _PROGRAMS = ("srun", "salloc", "scontrol", "sinfo", "squeue")
 
@@ -29,6 +30,9 @@ _PROGRAMS = ("srun", "salloc", "scontrol", "sinfo", "squeue")
 _ANSWER_SECONDS = 60.0
 _RELEASE_SECONDS = 20.0
 _MOST_NODES = 10_000
+
+# What salloc prints before it ends, in characters.
+_MOST_WORDS = 10_000
 
 # A partition, or nodes as Slurm writes them: gpu[001-016,020],big7.
 _WHERE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]{0,999}")
@@ -135,14 +139,15 @@ class Slurm(Nodes):
             start_new_session=True,
         )
         assert holder.stdout is not None
-        last = "salloc ended without a word"
+        printed = ""
         for line in holder.stdout:
             if line.startswith(_GRANTED):
                 return line.removeprefix(_GRANTED).strip()
             if waiting := re.search(r"job ([0-9]+) queued", line):
                 say(f"slurm: job {waiting[1]} waits in line for {what}; Ctrl-C takes it back")
-            last = in_a_line(line.strip(), 300) or last
-        raise NodesError(f"--nodes slurm:{self._where}: Slurm granted no allocation: {last}")
+            printed = (printed + line)[-_MOST_WORDS:]
+        why = explained(printed) or "salloc ended without a word"
+        raise NodesError(f"--nodes slurm:{self._where}: Slurm granted no allocation: {why}")
 
     def _request(self) -> tuple[list[str], str]:
         """The words that submit the allocation, and what it asks for."""
@@ -239,8 +244,7 @@ def _asked(*words: str) -> str:
     except OSError as error:
         raise NodesError(f"--nodes slurm: {words[0]} cannot be started ({error.strerror})") from None
     if ended.returncode:
-        said = last_line(ended.stderr) or "it printed nothing"
-        raise NodesError(f"--nodes slurm: {words[0]} failed: {in_a_line(said, 300)}")
+        raise NodesError(f"--nodes slurm: {words[0]} failed: {explained(ended.stderr) or 'it printed nothing'}")
     return ended.stdout
 
 

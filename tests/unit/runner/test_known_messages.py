@@ -270,6 +270,46 @@ def test_a_general_message_gives_way_to_what_the_log_says_of_the_machine(reason:
     assert words in str(known_messages.hint("crash", reason, log))
 
 
+# Of Slurm, MUNGE and Ray, as people report them: what was printed, and words of the sentence that a run ends with.
+_SCHEDULERS = {
+    "salloc: error: QOSMaxSubmitJobPerUserLimit\nsalloc: error: Job submit/allocate failed: Job violates accounting/QOS policy": (
+        "QOSMaxSubmitJobPerUserLimit; Job submit", "squeue --me",
+    ),
+    "salloc: error:     --> error: requested timelimit exceeds max of 24 hours\nsalloc: error:  \nsalloc: error: Job submit/allocate "
+    "failed: Job violates accounting/QOS policy": ("exceeds max of 24 hours", "SALLOC_TIMELIMIT"),
+    "salloc: error: Cannot find GPU specification, you may not submit a job not requesting GPUs\nsalloc: error: Unspecified error": (
+        "Cannot find GPU specification", "SALLOC_GRES",
+    ),
+    "salloc: error: Job submit/allocate failed: Invalid account or account/partition combination specified": (
+        "Invalid account", "SALLOC_ACCOUNT",
+    ),
+    "salloc: error: Job submit/allocate failed: Requested node configuration is not available": ("configuration", "scontrol show node"),
+    "salloc: error: Job submit/allocate failed: Invalid generic resource (gres) specification": ("(gres)", "gres.conf|GresTypes"),
+    "sinfo: error: If munged is up, restart with --num-threads=10\nsinfo: error: Munge encode failed: Failed to access "
+    "\"/var/run/munge/munge.socket.2\": No such file or directory\nslurm_load_partitions: Protocol authentication error": (
+        "Munge encode failed", "systemctl start munge",
+    ),
+    "slurm_load_partitions: Unable to contact slurm controller (connect failure)": ("connect failure", "slurmctld"),
+    "srun: error: Task launch for StepId=47.0 failed on node n0: Invalid job credential": ("Invalid job credential", "munge.key"),
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.\nsrun: error: n0: task 0: Out Of Memory": ("Out Of Memory", "--mem=0"),
+    "Version mismatch: The cluster was started with:\n    Ray: 2.9.3\n    Python: 3.10.13\nThis process was started with:\n"
+    "    Ray: 2.9.3\n    Python: 3.10.12\n": ("3.10.13 This process was started with: Ray: 2.9.3 Python: 3.10.12", "that the cluster has"),
+    "Failed to set up runtime environment.\nOSError: [Errno 28] No space left on device: '/tmp/ray/session_latest/x'": (
+        "No space left", "--temp-dir",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("printed", "words"), _SCHEDULERS.items())
+def test_what_a_scheduler_prints_is_told_whole_with_its_remedy(printed: str, words: tuple[str, str]) -> None:
+    said = known_messages.explained(printed)
+    assert words[0] in said
+    assert any(word in said for word in words[1].split("|"))
+    assert "\n" not in said
+    long = "Traceback (most recent call last):\n" + "  File 'a', line 1\n" * 99 + "ValueError: nothing that is known"
+    assert known_messages.explained(long) == "ValueError: nothing that is known"
+
+
 def test_the_cause_of_an_installer_s_failure_is_a_line_before_its_last_words() -> None:
     warning = "WARNING: Retrying: NewConnectionError('Failed to establish a new connection: [Errno -2] Name or service not known')"
     assert known_messages.cause(["Collecting a", warning, "ERROR: No matching distribution found for a"]) == warning

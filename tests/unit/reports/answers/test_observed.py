@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from reports.answers.contrast import Side, observed_changes
 from reports.data import tables
 from runner.results.on_disk import roles
 from runner.results.on_disk.observed import changes
+from runner.results.store import RunStore
 from runner.verify.references.measured import reference_of
 from runner.verify.verification import assess
 from tests.fixtures import stored, synthetic
@@ -136,3 +138,110 @@ def test_what_a_sensor_or_an_idle_machine_makes_is_no_change(tmp_path: Path) -> 
 
 def test_a_side_without_a_cell_has_seen_nothing() -> None:
     assert observed_changes(Side(()), Side(())) == ()
+
+
+# --- What a run sets or finds, and does not measure ------------------------------------------------------------------------------
+
+# Where a fact is stored -> its name -> its value before and after.
+SETTINGS: Mapping[str, Mapping[str, tuple[Any, Any]]] = {
+    "settings": {
+        "threads": (2, 1),
+        "deterministic": (False, True),
+        "anomaly_detection": (False, True),
+        "default_dtype": ("torch.float32", "torch.float64"),
+        "mkldnn": (True, False),
+        "cpu_capability": ("AVX2", "DEFAULT"),
+        "allocator": (None, "libjemalloc.so.2 in /usr/lib"),
+        "blas": ("libopenblas.so in numpy.libs", "libblas.so.3 in /usr/lib"),
+        "numpy_blas": ("scipy-openblas 0.3.29", "blas 3.11"),
+        "xla": (True, False),
+        "installed_by": ("pip", "the distribution"),
+        "variable OMP_NUM_THREADS": (None, "1"),
+        "variable ONEDNN_MAX_CPU_ISA": (None, "SSE41"),
+    },
+    "versions": {"numpy": ("2.2.1", "1.26.4")},
+    "cells": {
+        "framework_version": ("2.13.0", "2.6.0"),
+        "data_sha256": ("a" * 64, "b" * 64),
+        "seed": (1, 2),
+        "engine": ("venv", "docker"),
+        "image_digest": ("sha256:" + "a" * 64, "sha256:" + "b" * 64),
+        "lock_sha256": ("a" * 64, "b" * 64),
+        "code_sha256": ("a" * 64, "b" * 64),
+        "python_version": ("3.11.7", "3.12.1"),
+    },
+    "host": {
+        "architecture": ("x86_64", "aarch64"),
+        "cpu_count": (8, 4),
+        "cpu_quota": (8.0, 4.0),
+        "kernel": ("6.1.0", "3.10.0"),
+        "memory_bytes": (64 << 30, 32 << 30),
+        "cpu_governor": ("performance", "powersave"),
+        "cpu_energy_preference": ("performance", "power"),
+        "cpu_turbo": (True, False),
+    },
+}  # fmt: skip
+# Of these no step time is compared with another one's, or a CPU's cell has none.
+NOT_COMPARED = {"cpu_model", "machine_cpus", "data_source", "cuda_version", "cudnn_version", "driver_version"}
+# verify knows the lock, the engine and the interpreter, of which the digest is made; and no seed, which draws other data of one size.
+NOT_OF_VERIFY = {"seed", "image_digest"}
+# A cell of another engine is another cell: both stand in the report, each with its engine.
+NOT_OF_POOLED = {"engine"}
+
+
+def test_each_recorded_setting_is_tried() -> None:
+    of_cells = {name for name in roles.with_role("choice", "state") if not name.endswith("_json")}
+    assert set(SETTINGS["cells"]) >= of_cells - NOT_COMPARED
+    assert set(SETTINGS["host"]) >= set(roles.with_role("choice", "state", of=roles.HOST_ROLES)) - NOT_COMPARED
+
+
+def set_to(run: Path, where: str, name: str, at: int) -> None:
+    """Write the facts of a run at their first values, and of that name the one at `at`."""
+    values = {
+        place: {fact: both[at if (place, fact) == (where, name) else 0] for fact, both in facts.items()}
+        for place, facts in SETTINGS.items()
+    }
+    if where == "host":
+        manifest = RunStore(run).manifest()
+        RunStore(run).write_manifest({**manifest, "host": {**manifest["host"], **values["host"]}})
+
+    def changed(row: dict[str, Any]) -> dict[str, Any]:
+        said = json.loads(row["environment_json"])
+        said["settings"]["installed_by"] = "pip"
+        if name == "cpu_count":
+            said["host"]["cpu_count"] = values["host"]["cpu_count"]
+        for place in ("settings", "versions"):
+            mine = {fact: value for fact, value in values[place].items() if fact == name or fact in said[place]}
+            said[place] = {fact: value for fact, value in {**said[place], **mine}.items() if value is not None}
+        of_cell = {name: values["cells"][name]} if where == "cells" else {}
+        return {**row, **of_cell, "environment_json": json.dumps(said)}
+
+    stored.change(run, "cells", changed)
+
+
+@pytest.mark.parametrize(("where", "name"), [(where, name) for where, facts in SETTINGS.items() for name in facts])
+def test_a_setting_that_changed_is_named_by_history_compare_the_report_of_all_runs_and_verify(
+    where: str, name: str, days: Mapping[str, Sequence[Path]], tmp_path: Path
+) -> None:
+    runs = [Path(shutil.copytree(run, tmp_path / run.name)) for run in days["cpu"]]
+    for at, run in enumerate(runs):
+        set_to(run, where, name, int(at >= 4))
+    word = roles.WORDS.get(name, name)
+
+    moves = run_history.history(tables.load(runs, tables.STEPS))
+    assert any(word in line for line in moves.lines), moves.lines
+    assert all("nothing recorded changed" not in line for line in moves.lines)
+
+    two = comparison.comparison(tables.load([runs[3], runs[4]], tables.ANSWER), runs[3].name, runs[4].name)
+    assert word in comparison.markdown(two).replace("\\", "")
+
+    pooled = findings.findings(tables.load([runs[3], runs[4]], tables.ANSWER))
+    assert name in NOT_OF_POOLED or any(word in line for one in pooled for line in (*one.changed, *one.caveats))
+
+    if name in NOT_OF_VERIFY:
+        return
+    reference = reference_of(runs[:4], "lab", "0.1.0", noisy=True).reference
+    (found,) = assess([runs[4]], [reference]).findings
+    said = [f"{cause.name} {cause.evidence}" for cause in found.causes]
+    said += [found.reason, *(fact.name for fact in found.differences)]
+    assert any(name in each or word in each for each in said), (found.kind, said)

@@ -138,6 +138,19 @@ def test_a_server_that_shares_a_gpu_is_named() -> None:
     assert any("an MPS server runs on it" in sentence for sentence in sentences)
 
 
+def test_variables_that_make_programs_share_a_gpu_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_gpu = replace(WELL, gpus=(GPU,))
+    assert not list(doctor_gpus.mps(with_gpu))
+    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10")
+    check = the(doctor_gpus.mps(with_gpu))
+    assert check.saw == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10"
+    assert "a part of it" in check.means
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    assert "no control daemon" in the(doctor_gpus.mps(with_gpu)).means
+    (tmp_path / "control").touch()
+    assert "a part of it" in the(doctor_gpus.mps(with_gpu)).means
+
+
 def test_a_gpu_that_is_well_is_said_to_be_and_one_off_the_bus_fails() -> None:
     check = the(doctor_gpus.gpus(WELL))
     assert (check.status, check.saw) == (OK, "NVIDIA L4, 24 GiB, free")

@@ -335,7 +335,8 @@ def test_what_slurm_cannot_give_is_one_sentence(login: Login, where: str, why: s
 def test_a_refused_allocation_says_what_slurm_says(login: Login) -> None:
     code, err = ended(login.matrix("--nodes", "slurm:rack", variables=login.variables(SALLOC_CONSTRAINT="moon")))
     assert code == 4
-    assert "--nodes slurm:rack: Slurm granted no allocation: salloc: error: " in err
+    assert "--nodes slurm:rack: Slurm granted no allocation: " in err
+    assert "feature" in err
 
 
 def test_a_node_that_is_drained_is_not_waited_for(login: Login) -> None:

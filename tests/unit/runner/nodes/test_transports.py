@@ -138,7 +138,7 @@ def test_the_nodes_of_a_ray_cluster_are_those_that_are_alive_and_offer_devices(m
 @pytest.mark.parametrize(
     ("nodes", "why"),
     [
-        ([], "belongs to no Ray cluster that can be reached .Could not find any running Ray instance.*ray job submit"),
+        ([], "no connection to a Ray cluster .Could not find any running Ray instance.*ray job submit"),
         ([ray_node("head", 1)], "no node of this Ray cluster offers CPUs or GPUs"),
     ],
 )

@@ -1,0 +1,113 @@
+"""The messages of Slurm, of MUNGE under it, and of Ray, where a node or an allocation was asked for."""
+
+from __future__ import annotations
+
+from runner.messages.known import Known
+
+# salloc takes each of its options from a variable of this form, too.
+_SALLOC = "salloc takes it from the variable {}"
+
+OF_SCHEDULERS: tuple[Known, ...] = (
+    Known(
+        r"Munge (en|de)code failed|munge\.socket|[Pp]rotocol authentication error|Invalid authentication credential",
+        "MUNGE, by which Slurm knows who asks, does not answer here",
+        "`systemctl start munge`; `munge -n | unmunge` tells if it works",
+    ),
+    Known(
+        r"Invalid job credential|Zero Bytes were transmitted",
+        "the node refuses what the controller signed: their MUNGE keys or their clocks differ, or one of their daemons was not restarted",
+        "/etc/munge/munge.key and `date` must be the same on all of them; then restart munge and slurmd there",
+    ),
+    Known(
+        r"Unable to contact slurm controller",
+        "slurmctld does not answer",
+        "`scontrol ping` names its machine: start slurmctld there, or try again later",
+    ),
+    Known(
+        r"Socket timed out on send/recv|Communication connection failure|Task launch for \S+ failed on node|Application launch failed",
+        "slurmctld, or slurmd on the node, does not answer in time: it is busy or down, a firewall is between, or MUNGE's keys differ",
+        "`scontrol ping` and `systemctl status slurmd munge` on the node",
+    ),
+    Known(
+        r"Cannot find GPU specification|not requesting GPUs",
+        "this site gives the partition only to jobs that ask for GPUs",
+        f"{_SALLOC.format('SALLOC_GRES')}: SALLOC_GRES=gpu:8 with the node's number of GPUs",
+    ),
+    Known(
+        r"Invalid generic resource|Requested GRES option unsupported",
+        "Slurm does not hand out the GPUs by the name that was asked: its nodes have no such resource, or its SelectType is not cons_tres",
+        '`sinfo -o "%N %G"` shows their names; look at SALLOC_GRES and SALLOC_GPUS, and at GresTypes in slurm.conf',
+    ),
+    Known(
+        r"Requested node configuration is not available|Memory specification can not be satisfied",
+        "no node of the partition has what the job asks for",
+        "`scontrol show node` shows what they have; look at the variables SALLOC_ and SBATCH_, and name other nodes",
+    ),
+    Known(
+        r"Invalid account or account/partition combination",
+        "Slurm's account, or the one that it takes by itself, may not use this partition",
+        f"`sacctmgr show associations user=$USER` names yours; {_SALLOC.format('SALLOC_ACCOUNT')}",
+    ),
+    Known(
+        r"Invalid qos specification",
+        "the quality of service is none of yours, or not of this partition",
+        f"`sacctmgr show associations user=$USER format=account,qos` names yours; {_SALLOC.format('SALLOC_QOS')}",
+    ),
+    Known(
+        r"Requested time limit is invalid|QOSMaxWall\w+|requested timelimit exceeds",
+        "the partition wants another time limit than the job's",
+        f'`sinfo -o "%R %l"` shows the longest; {_SALLOC.format("SALLOC_TIMELIMIT")}',
+    ),
+    Known(
+        r"(QOS|Assoc)(Max|Grp|Min)\w+|[Jj]ob violates accounting/QOS policy",
+        "a limit of your account or quality of service refuses the job",
+        "`sacctmgr show qos` shows the limits, `squeue --me` what already counts; name fewer nodes (slurm:n1), or another one by SALLOC_QOS",
+    ),
+    Known(
+        r"Memory required by task is not available",
+        "another step of the same allocation holds the node's memory",
+        "start the runner as the allocation's only step, or give that step a limit (`srun --mem=`)",
+    ),
+    Known(
+        r"oom[_-]kill event|exceeded (job|step) memory limit|[Ee]xceeded memory limit|task \d+: Out Of Memory",
+        "Slurm ended a process that took more memory than the job has",
+        "give the allocation more memory (`--mem=0` is all of the node's)",
+    ),
+    Known(
+        r"Version mismatch: The cluster was started with",
+        "this Python or Ray is of another release than the cluster's",
+        "run the command with the Python and the Ray that the cluster has",
+    ),
+    Known(
+        r"[Uu]nable to connect to GCS|[Ff]ailed to (connect to|get cluster ID from) GCS|waiting for GCS",
+        "no head of Ray in this release answers at that address: 6379 is its usual port, and 8265 that of its page",
+        "`ray status` on the head; the address is what `ray start --head` printed",
+    ),
+    Known(
+        r"waiting for node to startup|node has not been updated within|raylet[^\n]*(failed|died)",
+        "Ray's processes on a machine did not start, or belong to an older session",
+        "`ray stop --force` and `ray start` again there; its logs lie in /tmp/ray/session_latest/logs",
+    ),
+    Known(
+        r"exceeded K8s pod memory limits|OutOfMemoryError: Task was killed|low on memory",
+        "Ray's process was ended since memory ran out",
+        "a pod or machine with more memory",
+    ),
+    Known(
+        r"is over \d+% full|/tmp/ray[^\n]*No space left|No space left on device[^\n]*/ray/",
+        "the disk on which Ray works is full",
+        "free some space there, or start Ray with --temp-dir on another disk",
+    ),
+    Known(
+        r"(Failed to set ?up|associated) runtime env",
+        "Ray could not make the environment of its worker on that node",
+        "runtime_env_agent.log in /tmp/ray/session_latest/logs on it tells why",
+        general=True,
+    ),
+    Known(
+        r"The actor is dead because|[Aa]ctor died unexpectedly",
+        "a process of Ray's on that node ended",
+        "`dmesg | grep -i 'out of memory'` there tells if memory ran out; else its logs in /tmp/ray/session_latest/logs",
+        general=True,
+    ),
+)
