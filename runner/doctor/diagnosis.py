@@ -18,8 +18,8 @@ from runner.json_document import print_document
 from runner.terminal import folded
 
 CHECKS: tuple[Callable[[Scene], Iterator[Check]], ...] = (
-    driver, gpus, cuda, mig, mps, engine, cells, toolkit, hook, runtime, cdi, cgroups, container, clock, cpus, processes, folders, base_image,
-    pip_index,
+    driver, gpus, cuda, mig, mps, engine, cells, toolkit, hook, runtime, cdi, cgroups, container, clock, cpus, processes, folders,
+    base_image, pip_index,
 )  # fmt: skip
 
 

@@ -135,8 +135,8 @@ OF_GPUS: tuple[Known, ...] = (
     ),
     Known(
         DEVICE_TAKEN,
-        "another process holds the GPU in compute mode `exclusive process` (MPS's server, perhaps), the mode is `prohibited`, or a vGPU has "
-        "no licence",
+        "another process holds the GPU in compute mode `exclusive process` (perhaps MPS's server), the mode is `prohibited`, or a vGPU "
+        "has no licence",
         "`nvidia-smi -c DEFAULT` allows several processes; `runner gpus` shows the mode and who computes on it, "
         "`nvidia-smi -q` a licence",
     ),

@@ -61,7 +61,7 @@ OF_SCHEDULERS: tuple[Known, ...] = (
     Known(
         r"(QOS|Assoc)(Max|Grp|Min)\w+|[Jj]ob violates accounting/QOS policy",
         "a limit of your account or quality of service refuses the job",
-        "`sacctmgr show qos` shows the limits, `squeue --me` what already counts; name fewer nodes (slurm:n1), or another one by SALLOC_QOS",
+        "`sacctmgr show qos` shows the limits, `squeue --me` what already counts; name fewer nodes (slurm:n1), or another by SALLOC_QOS",
     ),
     Known(
         r"Memory required by task is not available",
