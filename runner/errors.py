@@ -129,7 +129,8 @@ def system_fault(error: OSError) -> str:
 
 # Such a fault keeps a command from beginning: besides, a limit of this machine on a file's size, and a network that is not there.
 _LACKS = HOST_FAULTS | {errno.EFBIG, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH}
-_DENIED = (errno.EACCES, errno.EPERM)
+# Of a folder of the runner's, it was taken away; of a file that a user names, it was named by mistake.
+DENIED = (errno.EACCES, errno.EPERM)
 # A server that answers so does not have what the address names. Of other answers the server or a proxy is the reason.
 _NO_SUCH_ADDRESS = (400, 404, 410)
 
@@ -161,12 +162,12 @@ def code_of_fault(error: OSError) -> ExitCode:
         return code_of_fault(reason)
     if isinstance(answer, int):
         return ExitCode.USAGE if answer in _NO_SUCH_ADDRESS else ExitCode.CANNOT_BEGIN
-    if error.errno in _DENIED and error.filename is not None:
+    if error.errno in DENIED and error.filename is not None:
         refused = os.path.lexists(error.filename) and not os.access(error.filename, os.R_OK)
         return ExitCode.USAGE if refused else ExitCode.CANNOT_BEGIN
     # The errors of names that no server knows are below zero, and those of certificates have the numbers of permissions.
     lacks = (
-        error.errno in (*_LACKS, *_DENIED)
+        error.errno in (*_LACKS, *DENIED)
         or (error.errno or 0) < 0
         or isinstance(error, ConnectionError | TimeoutError)
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from runner.engines import cell_cache, folder_probe
-from runner.errors import HOST_FAULTS, UserError
+from runner.errors import DENIED, HOST_FAULTS, UserError
 from runner.known_messages import is_of_the_host
 from runner.paths import cache_folder
 from runner.text import plural
@@ -21,7 +21,7 @@ LEAST_BYTES, LEAST_FILES = 16 << 20, 200
 def is_host_fault(error: BaseException) -> bool:
     """True if the machine is the reason of an error under a cell that never ran, and not the cell or its image."""
     # An engine's error has that of the system behind it.
-    if any(isinstance(fault, OSError) and fault.errno in HOST_FAULTS for fault in (error, error.__cause__)):
+    if any(isinstance(fault, OSError) and fault.errno in (*HOST_FAULTS, *DENIED) for fault in (error, error.__cause__)):
         return True
     # Python has no other error for a thread that cannot be started.
     return isinstance(error, UserError | RuntimeError) and is_of_the_host(str(error))

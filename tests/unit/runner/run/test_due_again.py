@@ -61,7 +61,7 @@ def failing(here: AttemptContext, faults: list[BaseException]) -> list[int]:
     return starts
 
 
-@pytest.mark.parametrize("number", sorted(HOST_FAULTS))
+@pytest.mark.parametrize("number", sorted({*HOST_FAULTS, errno.EACCES, errno.EPERM}))
 def test_a_fault_of_the_system_at_a_start_costs_no_repeat(site: Callable[..., AttemptContext], number: int) -> None:
     here = site(REPLAY)
     starts = failing(here, [OSError(number, os.strerror(number), "/cache")])
@@ -70,6 +70,17 @@ def test_a_fault_of_the_system_at_a_start_costs_no_repeat(site: Callable[..., At
     assert [outcome.job for outcome in running.outcomes] == [JOBS[1], JOBS[0]], "the one that was cut comes last"
     assert {outcome.status for outcome in running.outcomes} == {"ok"}
     assert starts == [3]
+
+
+def test_a_cache_that_may_not_be_used_any_more_ends_the_run_and_costs_no_repeat(
+    site: Callable[..., AttemptContext], tmp_path: Path
+) -> None:
+    here = site(REPLAY)
+    starts = failing(here, [PermissionError(errno.EACCES, "Permission denied", "/cache/cells") for _ in range(9)])
+    with pytest.raises(HostFaultError, match="this machine failed 2 times in a row: .*/cache/cells: Permission denied"):
+        matrix(here).run_jobs(JOBS, prepared(here))
+    assert starts == [2]
+    assert run_in(tmp_path).rows("cells").num_rows == 0
 
 
 @pytest.mark.parametrize("words", WORDS)
