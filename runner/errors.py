@@ -167,9 +167,7 @@ def code_of_fault(error: OSError) -> ExitCode:
         return ExitCode.USAGE if refused else ExitCode.CANNOT_BEGIN
     # The errors of names that no server knows are below zero, and those of certificates have the numbers of permissions.
     lacks = (
-        error.errno in (*_LACKS, *DENIED)
-        or (error.errno or 0) < 0
-        or isinstance(error, ConnectionError | TimeoutError)
+        error.errno in (*_LACKS, *DENIED) or (error.errno or 0) < 0 or isinstance(error, ConnectionError | TimeoutError)
     )
     return ExitCode.CANNOT_BEGIN if lacks else ExitCode.USAGE
 

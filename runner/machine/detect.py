@@ -36,6 +36,10 @@ _AMD, _NVIDIA = "0x1002", "0x10de"
 _DRIVEN = Path("/proc/driver/nvidia/gpus")
 
 
+# An index, or a UUID or the beginning of one.
+_NAME = re.compile(r"[0-9:]+|(GPU-|MIG-)?[0-9a-f-]{4,}", re.IGNORECASE)
+
+
 class HardwareError(CannotBeginError):
     """--gpus names GPUs that cannot be used; the message says which, and what there is."""
 
@@ -78,6 +82,10 @@ def choose_gpus(gpus: Sequence[Gpu], names: Sequence[str], why: str | None = Non
 
     Raises HardwareError, or UserError for what is no name of a GPU.
     """
+    if odd := [name for name in names if not gpus and not _NAME.fullmatch(name.strip())]:
+        raise UserError(
+            f"--gpus: {odd[0]!r:.100} is no index and no UUID of a GPU; say all, none, or what `runner gpus` shows"
+        )
     if not gpus:
         raise HardwareError(f"--gpus {','.join(names)}: {why or 'this machine has no GPU to use'}; say --gpus none")
     all_gpus = ", ".join(f"{gpu.name} ({gpu.model}, {gpu.uuid})" for gpu in gpus)
@@ -89,7 +97,7 @@ def choose_gpus(gpus: Sequence[Gpu], names: Sequence[str], why: str | None = Non
             fits = [gpu for gpu in gpus if name and bare_uuid(gpu.uuid).startswith(bare_uuid(name))]
         if len(fits) != 1:
             # A GPU that has an index or a UUID and is not there may have been lost.
-            lost = not fits and re.fullmatch(r"[0-9:]+|(GPU-|MIG-)?[0-9a-f-]{4,}", name, re.IGNORECASE)
+            lost = not fits and _NAME.fullmatch(name)
             raise (HardwareError if lost else UserError)(
                 f"--gpus: {name!r} names {'no' if not fits else 'more than one'} GPU; there are {all_gpus}"
             )

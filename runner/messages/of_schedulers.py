@@ -96,7 +96,7 @@ OF_SCHEDULERS: tuple[Known, ...] = (
     Known(
         r"is over \d+% full|/tmp/ray[^\n]*No space left|No space left on device[^\n]*/ray/",
         "the disk on which Ray works is full",
-        "free some space there, or start Ray with --temp-dir on another disk",
+        "clear it, or start Ray with --temp-dir on another disk",
     ),
     Known(
         r"(Failed to set ?up|associated) runtime env",

@@ -2,7 +2,7 @@
 
 Run as `python -m tests.unit.toy_runner matrix ...`. A toy cell prints a stream that was recorded from a real image, slowly, and
 what DLBENCH_TOY says may go wrong with it: hang | crash | fork | flood | chatter | murder (it kills the agent), `unready` or
-`remade` for its image. With `uneven` the repeats of an image differ by 4 %.
+`remade` for its image, or `large`, since no disk holds it. With `uneven` the repeats of an image differ by 4 %.
 With `lies` an agent says of each repeat that it ran on another GPU, with `twice` it sends each result twice, with
 `mute` that of local-3, or of a node that is not one of several on this machine, says nothing while a cell runs. With `fetch` each image is
 to be fetched, which takes as long as a cell does. With `dribble`, `half`, `claim` or `ends` local-3 sends as DribblingSink says. With
@@ -110,6 +110,12 @@ class ToyEngine(Engine):
     def cost(self, image: Image) -> int:
         fetched = "fetch" not in os.environ.get("DLBENCH_TOY", "").split(",") or image.name in self._fetched
         return 0 if fetched else 1000
+
+    def images_folder(self) -> Path | None:
+        return PROJECT if "large" in os.environ.get("DLBENCH_TOY", "").split(",") else None
+
+    def disk_parts(self, image: Image) -> dict[str, int]:
+        return {image.name: 1 << 60 if image.name == "toy-b" else 0}
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
         say(f"{image.name} is a toy")

@@ -37,7 +37,7 @@ from tests.fixtures.archives import files
 from tests.fixtures.nodes import CELL, parcel_of
 from tests.unit.runner.catalog.test_catalog import CPU, GPU, add, load
 
-ADVICE = re.compile(r"\bremove (it|that|one|its)\b|may remove it|free some space|make room|make it yours")
+ADVICE = re.compile(r"\bremove (it|that|one|its)\b|may remove it|free some|make room|make it yours")
 
 # The places of values in a sentence.
 GAP = re.compile(
@@ -295,6 +295,18 @@ ELSEWHERE = {
     "free some space": (
         "run/test_due_again.py",
         "test_a_failed_repeat_whose_advice_names_resume_is_measured_again_by_it",
+    ),
+    "; free some": (
+        "run/test_failing_disks.py",
+        "test_a_run_whose_image_the_disk_holds_no_more_goes_on_where_some_is_freed",
+    ),
+    "free some of your files": (
+        "run/test_due_again.py",
+        "test_a_failed_repeat_whose_advice_names_resume_is_measured_again_by_it",
+    ),
+    "free some room there": (
+        "doctor/test_diagnosis.py",
+        "test_a_folder_of_temporary_files_that_takes_none_is_named",
     ),
     "remove it, and export": (
         "images/test_exported.py",

@@ -98,9 +98,11 @@ def test_what_the_machine_lacks_is_no_mistake_of_the_user(error: type[UserError]
 def test_a_gpu_that_is_gone_could_not_begin_and_a_word_that_names_none_is_a_mistake() -> None:
     gpu = Gpu(0, "GPU-11111111", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,), "GPU-11111111")
     for name, code in (("3", 4), ("GPU-22222222", 4), ("0:1", 4), ("first", 2), ("", 2)):
-        with pytest.raises(UserError, match="names no GPU") as refused:
-            choose_gpus([gpu], [name])
-        assert refused.value.exit_code == code, name
+        # A machine without a driver knows no GPU, and the words are the same mistake there.
+        for gpus, why in (([gpu], "names no GPU"), ([], "no driver" if code == 4 else "is no index and no UUID")):
+            with pytest.raises(UserError, match=why) as refused:
+                choose_gpus(gpus, [name], "there is no driver")
+            assert refused.value.exit_code == code, name
 
 
 @pytest.mark.parametrize(

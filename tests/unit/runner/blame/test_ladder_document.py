@@ -8,10 +8,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from typer.testing import CliRunner
 
 from runner.blame.ladder import Ladder
 from runner.cli.ladders import blame
 from runner.cli.ladders.ladder_document import BlameDocument, document, judged
+from runner.cli.main import app
+from runner.errors import ExitCode
 from runner.results.store import RunStore
 from runner.run.options import Options
 from tests.fixtures import synthetic
@@ -153,3 +156,53 @@ def test_nothing_is_measured_again_where_no_step_stands_out(tmp_path: Path, monk
     run = stored(tmp_path / "run", monkeypatch, dict.fromkeys(IMAGES, 0.1))
     monkeypatch.setattr(blame, "renewed", lambda _: None)
     assert blame._measured_again(Options(workloads=("gru-imdb",)), run, LADDER, 0.05, None) == ([], 0)
+
+
+class Cut:
+    """What a run of `blame` is cut by: the first of its images, or the second run of the step that stands out."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, cut: str) -> None:
+        self.cut, self.runs = (
+            cut,
+            {"run": stored(folder / "run", monkeypatch, dict(zip(IMAGES, (0.1, 0.1, 0.15), strict=True)))},
+        )
+        self.runs["again"] = stored(folder / "again", monkeypatch, dict(zip(IMAGES[1:], (0.1, 0.15), strict=True)))
+        self.begun: list[str] = []
+        self.left = set(self.runs)
+        monkeypatch.setattr(blame.begin, "start", self.start)
+        monkeypatch.setattr(blame.begin, "resume", lambda name, asked: (self.prospect(name, asked), self.runs[name]))
+        monkeypatch.setattr(blame, "measure", self.measure)
+        monkeypatch.setattr(blame, "renewed", lambda _: None)
+        monkeypatch.setattr(blame, "chosen_runs", lambda names, _: [self.runs[name].folder for name in names])
+        monkeypatch.setattr(blame, "make", lambda *_: LADDER)
+        monkeypatch.setattr(blame, "named_image", lambda name: SimpleNamespace(name=name, frameworks=("jax",)))
+
+    def prospect(self, name: str, asked: Options) -> object:
+        return SimpleNamespace(options=asked, jobs_left=lambda run: [name] if name in self.left else [])
+
+    def start(self, asked: Options, _: object) -> tuple[object, RunStore]:
+        name = "again" if self.begun else "run"
+        self.begun.append(name)
+        return self.prospect(name, asked), self.runs[name]
+
+    def measure(self, _: object, run: RunStore, *__: object, **___: object) -> int:
+        if self.cut == run.folder.name:
+            return ExitCode.FOUND
+        self.left.remove(run.folder.name)
+        return ExitCode.OK
+
+
+@pytest.mark.parametrize("cut", ["run", "again"])
+def test_a_command_that_was_cut_short_names_the_words_that_end_it_with_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: str
+) -> None:
+    here = Cut(tmp_path, monkeypatch, cut)
+    words = ["blame", IMAGES[0], IMAGES[2], "--workloads", "gru-imdb"]
+    first = CliRunner().invoke(app, words)
+    assert first.exit_code == ExitCode.FOUND, first.output
+    (said,) = (line for line in first.stderr.splitlines() if line.startswith("the same command with "))
+    more = said.removeprefix("the same command with ").partition(" measures")[0].partition(" judges")[0]
+    here.cut = ""
+    ended = CliRunner().invoke(app, [*words, *more.split()])
+    assert ended.exit_code == ExitCode.OK, ended.output
+    assert "jax 1 → 2" in ended.stdout

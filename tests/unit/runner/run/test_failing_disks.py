@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -32,9 +33,9 @@ def matrix(folder: Path, *words: str) -> WarmProcess:
     return runner(folder, "matrix", *words)
 
 
-def runner(folder: Path, command: str, *words: str) -> WarmProcess:
+def runner(folder: Path, command: str, *words: str, toy: str = "") -> WarmProcess:
     environment = (
-        os.environ | toy_variables(folder, seconds=1.0) | {"TMPDIR": str(folder / "tmp"), "DLBENCH_TOY_SYNCS": "1"}
+        os.environ | toy_variables(folder, toy, seconds=1.0) | {"TMPDIR": str(folder / "tmp"), "DLBENCH_TOY_SYNCS": "1"}
     )
     whole = [command, *WORDS, "--out", str(folder / "results"), *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -147,3 +148,25 @@ def test_a_machine_that_fails_under_verify_has_the_code_of_the_machine_and_accus
         assert document["exit_code"] == ExitCode.CANNOT_BEGIN
         assert {finding["verdict"] for finding in document["findings"]} <= {"no-reference", "open"}
     assert 'verify_exit_code{level="3"} 4' in prometheus.read_text()
+
+
+@pytest.mark.slow
+def test_a_run_whose_image_the_disk_holds_no_more_goes_on_where_some_is_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The tables are signed with the key that lies there.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "started").touch()
+    first = runner(tmp_path, "matrix", "--images", "toy-a,toy-b", toy="unready")
+    _, said = first.communicate(timeout=120)
+    assert first.returncode == ExitCode.FOUND, said
+    (folder,) = (path.parent for path in tmp_path.glob("results/*/run.json"))
+    words = ("--resume", folder.name)
+    full = runner(tmp_path, "matrix", *words, toy="large")
+    _, said = full.communicate(timeout=120)
+    assert full.returncode == ExitCode.CANNOT_BEGIN
+    assert re.search(r"toy-b: the disk cannot hold it .* it takes about [0-9.]+ GB; free some", said), said
+    freed = runner(tmp_path, "matrix", *words)
+    _, said = freed.communicate(timeout=120)
+    assert freed.returncode == ExitCode.OK, said
+    assert Counter(store.statuses(folder).values()) == {"ok": 4}
