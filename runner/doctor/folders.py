@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
 from runner.engines import folder_probe
 from runner.engines.cell_cache import Room
 from runner.engines.folder_probe import Step
+from runner.engines.host_fault import is_short_of_room
 from runner.errors import UserError, naming
 from runner.paths import CACHE_FIX, cache_folder, nearest
 from runner.plan.disk import MOST_FILES
@@ -27,7 +29,7 @@ _OUT_FIX = "name another folder with --out"
 def folders(scene: Scene) -> Iterator[Check]:
     """The cache, the temporary files and the results can be used as a run uses them."""
     if (root := str(scene.info.get("DockerRootDir") or "")) and Path(root).exists():
-        yield _room("images", Path(root), "`docker system df`, `docker image prune`")
+        yield _of_engine(Path(root))
     try:
         cache = cache_folder()
     except UserError as error:
@@ -36,6 +38,21 @@ def folders(scene: Scene) -> Iterator[Check]:
         yield from _usable("cache", cache, folder_probe.ENVIRONMENT, CACHE_FIX)
     yield _temporary(os.environ.get("TMPDIR") or tempfile.gettempdir())
     yield from _usable("results", scene.out, (folder_probe.write, folder_probe.lock), _OUT_FIX)
+
+
+def _of_engine(root: Path) -> Check:
+    """The folder of the engine's images. Only root may write there mostly, so its mount and its room are asked. With noexec it works."""
+    saw = ""
+    if os.statvfs(root).f_flag & os.ST_RDONLY:
+        saw = f"cannot be written ({os.strerror(errno.EROFS)})"
+    elif is_short_of_room((root,)):
+        saw = "is on a disk that takes nothing more (`df -h` and `df -i` tell which of both is used up)"
+    elif os.access(root, os.W_OK):
+        saw = folder_probe.fault(root, (folder_probe.write,)) or ""
+    if not saw:
+        return _room("images", root, "`docker system df`, `docker image prune`")
+    fix = "mount it writable, free room there (`docker system prune`), or set `data-root` in /etc/docker/daemon.json to another disk"
+    return Check("images", FAIL, f"{root} {saw}", "the engine makes no image there and starts no container", fix)
 
 
 def _usable(name: str, folder: Path, steps: Sequence[Step], fix: str) -> Iterator[Check]:

@@ -30,6 +30,7 @@ from runner.engines.process.venv import COMPLETE, environment_folder
 from runner.machine import control_groups
 from runner.machine.devices import Gpu, Process
 from tests.fixtures.json_documents import valid
+from tests.fixtures.mounts import TROUBLES, tmpfs
 from tests.stand_ins.fleet import FakeGpu, Fleet, environment
 
 GPU = Gpu(0, "GPU-a", "NVIDIA L4", "8.9", 24 << 30, "580.1", (0,), cuda_driver="13.0", persistence=True)
@@ -400,6 +401,38 @@ def test_a_folder_of_temporary_files_that_takes_none_is_named(monkeypatch: pytes
     for free, status in ((1e9, WARN), (1e11, OK)):
         monkeypatch.setattr(doctor_folders.Room, "of", lambda _, free=free: doctor_folders.Room(int(free), 10**7))
         assert [one.status for one in doctor_folders.folders(WELL) if one.name == "temporary"] == [status]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "saw"),
+    [
+        ("full", "takes nothing more"),
+        ("quota", "Disk quota exceeded"),
+        ("read-only", "Read-only file system"),
+        ("failing", "Input/output error"),
+    ],
+)
+def test_the_disk_of_the_engine_s_images_is_named_with_what_it_does_not_do(
+    tmp_path: Path, trouble: str, saw: str
+) -> None:
+    """Real file systems that take no byte, no file, or nothing at all any more."""
+    what, scene = TROUBLES[trouble], replace(WELL, info={"DockerRootDir": str(tmp_path / "root")})
+    with what.mounted(tmp_path / "root"):
+        assert next(doctor_folders.folders(scene)).status != FAIL
+        with what.befalls(tmp_path / "root"):
+            check = next(doctor_folders.folders(scene))
+        assert (check.name, check.status) == ("images", FAIL)
+        assert saw in check.saw
+        assert "data-root" in check.fix
+        assert next(doctor_folders.folders(scene)).status != FAIL, "mended, it is no fault any more"
+
+
+def test_an_engine_s_folder_from_which_nothing_runs_or_that_may_not_be_seen_is_no_fault(tmp_path: Path) -> None:
+    """Containers run programs of such a disk: Docker 20.10 with overlay2 was tried on one."""
+    with tmpfs(tmp_path / "root", "noexec") as root:
+        assert next(doctor_folders.folders(replace(WELL, info={"DockerRootDir": str(root)}))).status != FAIL
+    hidden = replace(WELL, info={"DockerRootDir": str(tmp_path / "nowhere")})
+    assert [check.name for check in doctor_folders.folders(hidden) if check.name == "images"] == []
 
 
 def test_an_index_that_does_not_answer_fails_only_where_nothing_is_installed(
