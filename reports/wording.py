@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from reports.specifications import titles
@@ -98,6 +98,30 @@ def size(count: float | None) -> str:
 
 def percent(share: float | None, digits: int = 3) -> str:
     return "–" if share is None or not math.isfinite(share) else f"{number(100 * share, digits)}\u00a0%"
+
+
+def times(ratio: float) -> str:
+    """How many times as long the longer of two times is, by the ratio of either one to the other: `1.20`, and of 1/1.2 the same.
+
+    What it is more than 1 has at least two digits, so that it is not written as 1.
+    """
+    more = max(ratio, 1 / ratio) - 1
+    small = max(0, -1 - math.floor(math.log10(more))) if more > 5e-5 else 0
+    return number(1 + more, 3 + small)
+
+
+def apart(ratio: float) -> str:
+    """How far one time is from another, by its ratio to it, with the same number in both directions: `takes 1.20 times as long`, and
+    of 1/1.2 `is 1.20 times as fast`."""
+    return f"takes {times(ratio)} times as long" if ratio >= 1 else f"is {times(ratio)} times as fast"
+
+
+def apart_in(ratios: Sequence[float]) -> str:
+    """`apart` of several ratios on one side of 1, as the least and the most: `takes 1.20 to 1.35 times as long`."""
+    ends = dict.fromkeys(times(ratio) for ratio in sorted(ratios, key=lambda ratio: abs(math.log(ratio))))
+    nearest, *_, farthest = (*ends, *ends)
+    said = apart(ratios[0])
+    return said.replace(times(ratios[0]), nearest if len(ends) == 1 else f"{nearest} to {farthest}")
 
 
 def between(estimate: Estimate | None, factor: float = 1.0) -> str:

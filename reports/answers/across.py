@@ -15,7 +15,7 @@ from typing import Any, Literal
 from reports.answers.contrast import Contrast, Side, as_ranked
 from reports.answers.sessions import between_runs
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
-from reports.wording import between_ratios, framework_name, listing, percent, plural
+from reports.wording import apart_in, between_ratios, framework_name, listing, plural
 from runner.results.cells import Key
 
 FACTORS = ("CUDA", "cuDNN", "framework")
@@ -198,16 +198,10 @@ def _together(table: Across) -> Iterator[str]:
         kinds.setdefault(effect.of, []).append(effect.contrast)
     for of, rows in kinds.items():
         ratios = [row.ratio.value for row in rows if row.real and row.ratio is not None]
-        parts = []
-        for direction, shares in (
-            ("less time", sorted(1 - ratio for ratio in ratios if ratio < 1)),
-            ("longer", sorted(ratio - 1 for ratio in ratios if ratio > 1)),
-        ):
-            if shares:
-                ends = dict.fromkeys(percent(share) for share in (shares[0], shares[-1]))
-                parts.append(f"{' to '.join(ends)} {direction} in {len(shares)} of {plural(len(rows), 'cell')}")
+        sides = [ratio for ratio in ratios if ratio < 1], [ratio for ratio in ratios if ratio > 1]
+        parts = [f"{apart_in(side)} in {len(side)} of {plural(len(rows), 'cell')}" for side in sides if side]
         if parts:
-            yield f"{of}: the median step takes {listing(parts)}."
+            yield f"{of}: the median step {listing(parts)}."
 
 
 def _change(effect: Effect) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from reports.data.model import MeasuredCell, StoredRun
 from reports.data.telemetry_signals import FEW, cpus_busy, given
-from reports.wording import number, percent, plural
+from reports.wording import apart, number, plural
 from runner.results.on_disk.other_work import OtherWork
 from runner.results.statistics import Array
 from runner.results.student import student_tail
@@ -55,12 +55,12 @@ class Drift:
     ratio: float  # of the mean step times, the last to the first
 
     def __str__(self) -> str:
-        change = "less time" if self.ratio < 1 else "longer"
+        change = "shorter" if self.ratio < 1 else "longer"
         who = f"all {self.cells} cells" if self.alike == self.cells else f"{self.alike} of {plural(self.cells, 'cell')}"
         first, last = self.repeats
         return (
-            f"Drift in run {self.run_id}: from repeat {first} to repeat {last} a step takes {percent(abs(self.ratio - 1))} "
-            f"{change} in the mean of its cells, and {change} in {who}. So the machine changed, not what one cell does."
+            f"Drift in run {self.run_id}: from repeat {first} to repeat {last} a step {apart(self.ratio)} "
+            f"in the mean of its cells, and is {change} in {who}. So the machine changed, not what one cell does."
         )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from reports.answers import likely
 from reports.data.groups import left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
-from reports.wording import between, bound, number, percent, plural
+from reports.wording import apart, between, bound, number, plural
 from runner.results import statistics, steadiness
 from runner.results.cells import resume_command, step_of
 from runner.results.on_disk import isolation, observed, roles
@@ -200,8 +200,7 @@ class Contrast:
     def change(self) -> str:
         """The ratio in words."""
         ratio = self.judged.value if self.judged else 1.0
-        words = f"takes {percent(abs(ratio - 1))} {'longer' if ratio > 1 else 'less time'}"
-        return words + (" beside what moved all cells" if self.beside else "")
+        return apart(ratio) + (" beside what moved all cells" if self.beside else "")
 
     @property
     def words(self) -> str:

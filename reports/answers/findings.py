@@ -24,7 +24,7 @@ from reports.answers.standing import Standing, standing
 from reports.answers.to_loss import LossAnswer, loss_answers
 from reports.data.groups import Comparable, blocks_of, groups_of
 from reports.data.model import NO_TELEMETRY, Group, MeasuredCell, MeasuredWorkload, Tables
-from reports.wording import duration, listing, number, percent, plural
+from reports.wording import apart, duration, listing, number, percent, plural
 from runner.results import statistics
 from runner.results.cells import MISSING, StoredRepeat, step_of
 from runner.results.on_disk.parcel_origin import UNPROVED
@@ -301,13 +301,12 @@ def _of_a_bad_repeat(cells: Sequence[MeasuredCell], group: Group) -> list[str]:
         place = bad.get(cell.anchor)
         if place is not None:
             logs = cell.log_levels.tolist()
-            share = math.exp(logs[place] - float(np.median(logs[:place] + logs[place + 1 :]))) - 1
-            change = f"{percent(abs(share))} {'longer' if share > 0 else 'less time'}"
+            ratio = math.exp(logs[place] - float(np.median(logs[:place] + logs[place + 1 :])))
             gpu = _gpu_of(cell.measured[place]) if several else ""
-            by_gpu[gpu] = by_gpu.get(gpu, 0) + (share > 0)
+            by_gpu[gpu] = by_gpu.get(gpu, 0) + (ratio > 1)
             where = f" on {gpu}" if gpu else ""
             said.append(
-                f"{cell.label}, repeat {cell.measured[place].number}{where} took {change} than its others: measure it again."
+                f"{cell.label}, repeat {cell.measured[place].number}{where} {apart(ratio)} as its others: measure it again."
             )
     slow = [gpu for gpu, count in by_gpu.items() if gpu and count > 1]
     return [

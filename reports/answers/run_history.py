@@ -28,7 +28,7 @@ from reports.answers.compact import Compact, in_few_columns
 from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, ratio_of
 from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, SHARED, beside_sessions, level_of, same, two_runs
 from reports.data.model import MeasuredCell, Tables
-from reports.wording import duration, listing, number, percent, plural
+from reports.wording import apart, duration, listing, number, plural
 from runner.errors import ExitCode, one_code
 from runner.results.rank.ranking import MARGIN
 from runner.results.statistics import ALPHA, LEVEL, Array, Estimate
@@ -58,8 +58,7 @@ class Moved(Contrast):
     def change(self) -> str:
         if not self.drifts or self.ratio is None:
             return super().change
-        size = self.ratio.value - 1
-        return f"{percent(abs(size))} {'longer' if size > 0 else 'less time'} over {_count(self)}"
+        return f"{apart(self.ratio.value)} over {_count(self)}"
 
     @property
     def words(self) -> str:
@@ -222,8 +221,7 @@ def _together(again: Sequence[Sequence[MeasuredCell]], rows: Sequence[Moved], ma
     (when, longer), count = since.most_common(1)[0] if since else (("", False), 0)
     if count < FEWEST_ROWS or count < NEARLY_ALL * len(again):
         return ""
-    change = "longer" if longer else "less time"
-    return f"{count} of {len(again)} cells take {change} {when}. {SHARED}"
+    return f"{count} of {len(again)} cells became {'slower' if longer else 'faster'} {when}. {SHARED}"
 
 
 def states(cells: Sequence[MeasuredCell]) -> list[list[MeasuredCell]]:

@@ -27,7 +27,7 @@ from reports.answers.contrast import (
 )
 from reports.data.groups import sessions_of
 from reports.data.model import MeasuredCell, Tables
-from reports.wording import between_ratios, percent, plural
+from reports.wording import apart, between_ratios, percent, plural
 from runner.results import statistics
 from runner.results.rank.blocks import LOUD, moderated
 from runner.results.rank.ranking import MARGIN, OWN_DEVIATION, Verdict, within
@@ -118,12 +118,13 @@ class CommonShift:
         if not self.known or not self.agreed:
             return ""
         cells = f"All {plural(self.rows, 'cell')}" if self.moved == self.rows else f"{self.moved} of {self.rows} cells"
-        change = self.ratio.value - 1
-        size = f"{percent(abs(change), 2)} {'longer' if change > 0 else 'less time'}"
+        size = apart(self.ratio.value)
         if self.ratio.low is None:
-            return f"{cells} moved together: they take {size}. {SHARED}"
+            return f"{cells} moved together: a step {size}. {SHARED}"
         reason = f", since {self.row.reason}" if self.row.reason else ""
-        return f"{cells} moved together: they take {size} ({between_ratios(self.ratio)}). That is {self.row.verdict}{reason}."
+        return (
+            f"{cells} moved together: a step {size} ({between_ratios(self.ratio)}). That is {self.row.verdict}{reason}."
+        )
 
 
 def between_runs(
@@ -206,7 +207,7 @@ def _by_stalls(row: Contrast, questions: int) -> Contrast:
     reach = student_quantile(1 - statistics.ALPHA / 2 / questions, more.freedom) * more.error
     if more.value - reach <= math.log1p(row.margin):
         return row
-    alone = f"stalls that the first run has not make it {percent(math.expm1(more.value))} slower by themselves"
+    alone = f"stalls that the first run has not are enough that it {apart(math.exp(more.value))}"
     of = row.cell.stalls
     return replace(row, verdict="slower", reason=f"{of}; {alone}" if of else alone)
 
@@ -261,7 +262,7 @@ def _sessions(pairs: Sequence[tuple[Side, Side]], around: Tables | None) -> Sess
     left = [levels - levels.mean(axis=0) for levels in groups]
     runs = sum(map(len, left))
     if runs < FEWEST_RUNS:
-        return Sessions(prior, own=_assumed(pairs, OWN_DEVIATION))
+        return Sessions(prior, own=OWN_DEVIATION)
     apart = np.concatenate(left)
     common = np.median(apart, axis=1)
     freedom, cells = runs - len(left), len(pairs)

@@ -24,7 +24,7 @@ from reports.answers.leads import MOST_WORDS, by_how_much, in_words, turns
 from reports.answers.standing import Standing, is_won_among
 from reports.answers.standing_words import alternatives, headline, in_short, nearest_in_short
 from reports.data.model import Group, MeasuredCell, Ranked
-from reports.wording import device_name, duration, ended, framework_name, listing, number, percent, plural
+from reports.wording import apart, device_name, duration, ended, framework_name, listing, number, plural, times
 from runner.results.cells import MISSING
 
 Confidence = Literal["confirmed", "one run", "same", "open", "not compared", "not measured", "not judged"]
@@ -373,21 +373,28 @@ def _cuda(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], ladders:
     if not alone:
         detail = "No two images differ in CUDA alone: each changes the framework too."
         return Answer(question, "CUDA never changed alone", "not compared", detail, link)
-    ratios = [row.ratio.value for row in alone if row.ratio]
-    detail = f"CUDA alone, {plural(len(alone), 'pair')}: {_range(ratios)} time"
+    detail = (
+        f"CUDA alone, {plural(len(alone), 'pair')}: newer {_range([row.ratio.value for row in alone if row.ratio])}"
+    )
     if all(len(row.before.repeats) < 2 or len(row.after.repeats) < 2 for row in alone):
         return Answer(question, "No verdict: measured once", "one run", detail, link)
     # A single row of many may be called real by chance. That most of them are, and in one direction, is not.
     real = [row for row in alone if row.real]
-    faster = sum(not row.longer for row in real)
-    most, direction = max((faster, "Newer"), (len(real) - faster, "Older"))
-    if 2 * most > len(alone):
-        size = percent(abs(_middle(ratios) - 1), 2)
-        words = f"{direction} CUDA: {size} faster, {most} of {len(alone)}"
-        return Answer(question, words, "confirmed", f"{detail}; {size} in the median", link)
+    faster, slower = ([row for row in real if row.longer == longer] for longer in (False, True))
+    counted, version = (slower, "Newer") if len(slower) > len(faster) else (faster, "Older")
+    if 2 * len(counted) > len(alone):
+        middle = _middle([row.ratio.value for row in counted if row.ratio])
+        words = f"{version} CUDA: {times(middle)}× as long, {len(counted)} of {len(alone)}"
+        return Answer(
+            question,
+            words,
+            "confirmed",
+            f"{detail}; {version.lower()} takes {times(middle)} times as long in the median of those told",
+            link,
+        )
     if all(row.verdict == "same" for row in alone):
         return Answer(question, "No difference beyond 5 %", "same", detail, link)
-    told = f"{faster} faster, {len(real) - faster} slower" if real else "none differs beyond doubt"
+    told = f"{len(faster)} faster, {len(slower)} slower" if real else "none differs beyond doubt"
     return Answer(question, "No version leads", "open", f"{detail}; {told}", link)
 
 
@@ -400,14 +407,9 @@ def _major_minor(cell: MeasuredCell) -> str:
 
 
 def _range(ratios: Sequence[float]) -> str:
-    if not ratios:
-        return "no"
-    ends = dict.fromkeys(_signed(ratio - 1) for ratio in (min(ratios), max(ratios)))
-    return " to ".join(ends)
-
-
-def _signed(share: float) -> str:
-    return ("−" if share < 0 else "+") + percent(abs(share), 2)
+    """The most that one side takes longer, and the other."""
+    ends = dict.fromkeys((min(ratios, default=1.0), max(ratios, default=1.0)))
+    return listing(map(apart, ends))
 
 
 # -- Which GPU --------------------------------------------------------------------------------------------------------------------
@@ -432,23 +434,25 @@ def _gpu(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], tables: S
         return Answer(question, words, "not compared", "", link)
     (first, second), most = max(pairs.items(), key=lambda item: len(item[1]))
     rows = [row for row, _ in most]
-    middle = _middle([speed for _, speed in most])
-    fast, slow = (second, first) if middle > 1 else (first, second)
-    speeds = sorted(speed if middle > 1 else 1 / speed for _, speed in most)
+    ahead = _middle([speed for _, speed in most]) > 1
+    fast, slow = (second, first) if ahead else (first, second)
+    agree = [row.real and (speed > 1) == ahead for row, speed in most]
+    speeds = sorted(speed if ahead else 1 / speed for _, speed in most)
+    # The size is of the pairs that are counted as confirmed, where most of them are.
+    told = [speed for (_, speed), counts in zip(most, agree, strict=True) if counts or 2 * sum(agree) <= len(rows)]
+    middle = _middle(told)
     detail = f"median of {plural(len(rows), 'pair')}, {number(speeds[0])} to {number(speeds[-1])}"
     detail += f"; {plural(len(pairs) - 1, 'more pair')} of models in the details" if len(pairs) > 1 else ""
-    words = f"{device_name(fast)}: {number(max(middle, 1 / middle))}\u00a0× an {device_name(slow)}"
+    words = f"{device_name(fast)}: {times(middle)}\u00a0× an {device_name(slow)}"
     if any(len(side.repeats) < 2 for row in rows for side in (row.before, row.after)):
         return Answer(question, _brief(words), "one run", detail, link)
-    agree = sum(row.real and (speed > 1) == (middle > 1) for row, speed in most)
-    if 2 * agree > len(rows):
-        return Answer(question, _brief(words), "confirmed", f"{detail}; {agree} of {len(rows)} confirmed", link)
+    detail += f"; {sum(agree)} of {len(rows)} confirmed"
+    if 2 * sum(agree) > len(rows):
+        return Answer(question, _brief(words), "confirmed", detail, link)
     names = f"{device_name(fast)} and {device_name(slow)}"
     if all(row.verdict == "same" for row in rows):
         return Answer(question, _brief(f"{names} are equally fast"), "same", detail, link)
-    return Answer(
-        question, _brief(f"Open between {names}"), "open", f"{detail}; {agree} of {len(rows)} confirmed", link
-    )
+    return Answer(question, _brief(f"Open between {names}"), "open", detail, link)
 
 
 def _brief(words: str) -> str:

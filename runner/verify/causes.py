@@ -14,7 +14,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from bench import rules
-from reports.wording import percent, plural
+from reports.wording import apart, percent, plural
 from runner.catalog import cuda as cuda_releases
 from runner.results.on_disk import roles
 from runner.results.on_disk.observed import differ
@@ -400,7 +400,7 @@ def _unsteady(case: Case) -> Iterator[Cause]:
     if longer > 0 and case.reference_slowdown - 1 < longer / 2:
         yield Cause(
             "it slowed down midway",
-            f"from one window on, every step took {per_cent(longer)} longer"
+            f"from one window on, every step {apart(case.slowdown)}"
             + ("; the reference's did not" if case.reference else ""),
             "look for heat, a power limit, or something that began to run beside it",
         )

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from reports.answers.health import CellHealth, Confidence, FleetHealth, GpuHealth, Health, NodeHealth, advice
-from reports.wording import cell_name, listing
+from reports.wording import apart, cell_name, listing, times
 from runner.text import plural
-from runner.verify.causes import per_cent
 from runner.verify.fleet.map import racks as racks_of
 from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.outliers import FleetFinding
@@ -193,12 +192,9 @@ def _sentence(finding: FleetFinding) -> str:
     if fleet.why_not:
         return f"{head}: {fleet.why_not}"
     if fleet.slow:
-        each = (
-            f"{_called(finding, slow.device)} takes {per_cent(slow.ratio - 1, 3)} longer than the median"
-            for slow in fleet.slow
-        )
+        each = (f"{_called(finding, slow.device)} {apart(slow.ratio)} as the median" for slow in fleet.slow)
         return f"{head}: {', '.join(each)}"
-    return f"{head}: all within {per_cent(fleet.slowest / fleet.fastest - 1, 3)} of one another"
+    return f"{head}: the slowest {apart(fleet.slowest / fleet.fastest)} as the fastest"
 
 
 def _slow(fleets: Iterable[FleetFinding], boards: Boards) -> str:
@@ -207,9 +203,9 @@ def _slow(fleets: Iterable[FleetFinding], boards: Boards) -> str:
     for finding in fleets:
         for slow in finding.fleet.slow:
             called = _called(finding, slow.device, boards.get(slow.device, (None, ""))[0])
-            beyond.setdefault(called, []).append(f"{per_cent(slow.ratio - 1, 3)} at {finding.name}")
+            beyond.setdefault(called, []).append(f"{times(slow.ratio)} times at {finding.name}")
     sentences = [
-        f"{called} takes longer than the median: {listing(each[:_MOST_NAMED])}"
+        f"{called} takes longer than the median, as long as: {listing(each[:_MOST_NAMED])}"
         for called, each in list(beyond.items())[:_MOST_NAMED]
     ]
     more = len(beyond) - _MOST_NAMED

@@ -37,10 +37,10 @@ from typing import Literal
 
 import numpy as np
 
+from reports.wording import apart, times
 from runner.results.statistics import SEED, Array
 from runner.results.student import student_quantile
 from runner.text import plural
-from runner.verify.causes import per_cent
 from runner.verify.verdict import MARGINS
 
 # Of the verifications of healthy fleets, those in which any device is called slow. All comparisons of a verification share it.
@@ -193,10 +193,8 @@ def fleet_of(
     middle, gaps = float(np.median(logs)), _gaps(logs)
     fastest, slowest = math.exp(gaps.min()), math.exp(gaps.max())
     if len(names) < FEWEST:
-        apart = (
-            f"; the slowest takes {per_cent(slowest / fastest - 1)} longer than the fastest" if len(names) > 1 else ""
-        )
-        why = _too_few(len(names), apart, kind)
+        ends = f"; the slowest {apart(slowest / fastest)} as the fastest" if len(names) > 1 else ""
+        why = _too_few(len(names), ends, kind)
         return DeviceFleet(len(names), math.exp(middle), fastest, slowest, 0.0, None, why_not=why)
     limit = score_limit(len(names), comparisons, group, kind.machines)
     spread = float(_spread(logs, kind.prior, kind.machines))
@@ -220,9 +218,9 @@ def fleet_of(
     if slow:
         return found
     if groups := _two_groups(logs, kind):
-        longer = math.expm1(float(np.median(logs[groups[1]]) - np.median(logs[groups[0]])))
+        longer = math.exp(float(np.median(logs[groups[1]]) - np.median(logs[groups[0]])))
         why = (
-            f"the {kind.word}s are two groups: {len(groups[1])} take {per_cent(longer, 3)} longer than the other {len(groups[0])}; which "
+            f"the {kind.word}s are two groups: {len(groups[1])} take {times(longer)} times as long as the other {len(groups[0])}; which "
             f"group is as it should be is not known, so no {kind.word} is called slow"
         )
         return replace(found, groups=tuple(tuple(names[at] for at in group) for group in groups), why_not=why)
@@ -248,8 +246,8 @@ def _two_groups(logs: Array, kind: ScatterModel) -> tuple[list[int], list[int]] 
     return sorted(order[: len(first)].tolist()), sorted(order[len(first) :].tolist())
 
 
-def _too_few(devices: int, apart: str, kind: ScatterModel) -> str:
-    return f"{plural(devices, kind.word)}: at least {FEWEST} are needed to tell which one is slow{apart}"
+def _too_few(devices: int, ends: str, kind: ScatterModel) -> str:
+    return f"{plural(devices, kind.word)}: at least {FEWEST} are needed to tell which one is slow{ends}"
 
 
 def _why_unseen(least: float | None, kind: ScatterModel) -> str:
@@ -257,8 +255,8 @@ def _why_unseen(least: float | None, kind: ScatterModel) -> str:
     if least is None or least <= kind.must_be_named:
         return ""
     return (
-        f"the {kind.word}s differ too much to tell: none is called slow, but only one that is {per_cent(least, 3)} slower would be named "
-        f"in {100 * NAMED:g} of 100 such fleets, and one that is {per_cent(kind.must_be_named)} slower must be; "
+        f"the {kind.word}s differ too much to tell: none is called slow, but only one that {apart(1 + least)} would be named "
+        f"in {100 * NAMED:g} of 100 such fleets, and one that {apart(1 + kind.must_be_named)} must be; "
         f"more {kind.word}s of the model would tell"
     )
 

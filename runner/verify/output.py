@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bench import rules
 from reports.answers.export import escaped, in_a_comment
-from reports.wording import says_nothing, step_interval, too_wide, wide_ratio
+from reports.wording import apart, says_nothing, step_interval, too_wide, wide_ratio
 from runner.errors import ExitCode
 from runner.results import parity
 from runner.results.cells import MOST_NAMES
@@ -264,14 +264,11 @@ def _details_of_fleet(finding: FleetFinding) -> Iterator[str]:
     )
     head = f"{finding.name} on {where}{f' within {nodes} nodes' if nodes else ''}: "
     middle = finding.middle or f"{_milliseconds(fleet.step_seconds)} ms a step"
-    ends = (
-        f"the fastest is {per_cent(1 - fleet.fastest, 3)} faster and the slowest {per_cent(fleet.slowest - 1, 3)} slower than their "
-        f"median of {middle}"
-    )
+    ends = f"the fastest {apart(fleet.fastest)} and the slowest {apart(fleet.slowest)} as their median of {middle}"
     if fleet.why_not:
         yield visible(f"{head}{fleet.why_not}{'' if fleet.limit is None else f'; {ends}'}", 900)
     elif fleet.named_from is not None:
-        least = f"one that is {per_cent(fleet.named_from)} slower would have been named in {100 * NAMED:g} of 100 such fleets"
+        least = f"one that {apart(1 + fleet.named_from)} would have been named in {100 * NAMED:g} of 100 such fleets"
         known = (
             f"; healthy ones differ by {per_cent(fleet.assumed, 2)}: {_spread_from(fleet)}" if fleet.machines else ""
         )
@@ -281,7 +278,7 @@ def _details_of_fleet(finding: FleetFinding) -> Iterator[str]:
     beside = "the median of its node" if finding.spots else "the fleet's median"
     for slow in fleet.slow:
         yield visible(
-            f"{head}{finding.device_name(slow.device)} takes {per_cent(slow.ratio - 1, 3)} longer than {beside}, {slow.score:.1f} "
+            f"{head}{finding.device_name(slow.device)} {apart(slow.ratio)} as {beside}, {slow.score:.1f} "
             f"times their spread; a {'node' if finding.of == 'node' else 'device'} beyond {fleet.limit:.1f} is called slow. If healthy "
             f"{finding.of}s differ by {per_cent(fleet.assumed, 2)}, normally, that happens in {per_cent(FALSE_ALARM)} of verifications of "
             f"healthy fleets; {_spread_from(fleet)}"
@@ -360,9 +357,7 @@ def junit(verification: Verification) -> bytes:
         name = visible(f"{group.name} on {group.device_model}{', its nodes' if group.of == 'node' else ''}")
         case = ET.SubElement(suite, "testcase", classname="fleet", name=name)
         if group.fleet.slow:
-            names = ", ".join(
-                f"{group.device_name(slow.device)} ({per_cent(slow.ratio - 1, 3)} slower)" for slow in group.fleet.slow
-            )
+            names = ", ".join(f"{group.device_name(slow.device)} ({apart(slow.ratio)})" for slow in group.fleet.slow)
             ET.SubElement(case, "failure", type="slow", message=visible(names))
         elif group.fleet.why_not:
             ET.SubElement(case, "skipped", message=visible(group.fleet.why_not))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runner.verify.causes import per_cent
+from reports.wording import apart
 from runner.verify.verdict import (
     FEWEST_TOGETHER,
     PASS,
@@ -47,8 +47,8 @@ class Together:
     @property
     def reason(self) -> str:
         """The result as a sentence, with the shift, its interval and what they mean beside the margin."""
-        ends = f"90 % interval {_change(self.low)} to {_change(self.high)}"
-        said = f"the {self.cells} cells of {self.run_id} together take {_longer(self.ratio)} ({ends})"
+        ends = f"ratio, 90 % interval: {self.low:.3f} to {self.high:.3f}"
+        said = f"a step of the {self.cells} cells of {self.run_id} together {apart(self.ratio)} as in their references ({ends})"
         means = meaning(self.verdict, self.ratio, (self.low, self.high), self.margin)
         if self.low > 1 and self.verdict != "slow":
             means += "; equal is ruled out: they did become slower"
@@ -84,15 +84,3 @@ def together(run_id: str, device_kind: str, ratios: Sequence[Ratio], margin: flo
     ends = [math.exp(log + sign * reach_of(parts)) for sign in (-1, 1)]
     verdict = verdict_from(log, parts, margin, questions)
     return Together(run_id, device_kind, len(ratios), math.exp(log), ends[0], ends[1], margin, verdict)
-
-
-def _longer(ratio: float) -> str:
-    """A ratio of times in words."""
-    if abs(ratio - 1) < 0.0005:
-        return "as long as their references"
-    return f"{per_cent(abs(ratio - 1))} {'longer' if ratio > 1 else 'less time'} than their references"
-
-
-def _change(ratio: float) -> str:
-    """A ratio of times as a signed change."""
-    return f"{'+' if ratio >= 1 else '-'}{per_cent(abs(ratio - 1))}"

@@ -42,6 +42,7 @@ from typing import Literal
 
 import numpy as np
 
+from reports.wording import times
 from runner.errors import one_code
 from runner.results.rank.blocks import Scatter, moderated_scatter
 from runner.results.rank.stalled import more_stalled
@@ -303,11 +304,11 @@ def meaning(verdict: CellVerdict, ratio: float, ends: tuple[float, float], margi
     if verdict == "slow":
         if low > 1 + margin:
             return f"slower than the reference by more than {share}"
-        return f"slower than the reference: equal is ruled out, and {per_cent(ratio - 1)} is well beyond {share}"
+        return f"slower than the reference: equal is ruled out, and {times(ratio)} times as long is well beyond {share}"
     if verdict == "fast":
         if high < 1 / (1 + margin):
             return f"faster than the reference by more than {share}"
-        return f"faster than the reference: equal is ruled out, and {per_cent(1 / ratio - 1)} is well beyond {share}"
+        return f"faster than the reference: equal is ruled out, and {times(ratio)} times as fast is well beyond {share}"
     if verdict == "open":
         if low > 1:
             return f"slower for certain; the margin of {share} lies inside the interval"

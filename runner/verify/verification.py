@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from reports.wording import times
 from runner.errors import ExitCode
 from runner.results.cells import MISSING, StoredCell, foreign_processes, middle, not_yet_run, run_word
 from runner.results.rank.blocks import Scatter
@@ -337,9 +338,7 @@ def _verdict(
     of_machines = chosen.reference is not None and chosen.reference.of_machines
     reason = _reason(verdict, ratio, margin, of_machines) + ("" if verdict == "open" else _assumptions(ratio))
     if verdict == "slow" and cell.stalls and ratio.stalled is not None and ratio.stalled > 1 + margin / 2:
-        reason += (
-            f"; {cell.stalls}, and the reference's do not: that alone makes it {per_cent(ratio.stalled - 1)} slower"
-        )
+        reason += f"; {cell.stalls}, and the reference's do not: that alone makes it take {times(ratio.stalled)} times as long"
     if _other_sessions(chosen, cell.run_id)[1]:
         reason += "; this run is one that the reference was made from, and is compared with the others of it"
     return _excused(verdict, reason, ratio, measured.facts, chosen.excuses)

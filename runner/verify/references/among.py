@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from reports.wording import apart
 from runner.results.statistics import Array, timings
 from runner.text import plural
 from runner.verify.causes import per_cent
@@ -28,16 +29,14 @@ class AmongMachines:
     spread: float | None
 
     def __str__(self) -> str:
-        side = "slower" if self.ratio >= 1 else "faster"
-        share = per_cent(self.ratio - 1 if self.ratio >= 1 else 1 - self.ratio, 2)
         differ = (
             f"machines of this model differ by {per_cent(self.spread, 2)}, measured on these"
             if self.spread is not None
             else f"how far machines differ is assumed: {FEWEST_KNOWN} would show it"
         )
         count = plural(self.machines, "machine")
-        where = f"{share} {side} than the median of {count}, of which {self.slower_machines} are slower"
-        return f"your {self.device_model} is {where}; {differ}"
+        where = f"{apart(self.ratio)} as the median of {count}, of which {self.slower_machines} are slower"
+        return f"a step on your {self.device_model} {where}; {differ}"
 
 
 def machine_logs(cell: SavedCell) -> list[float]:

@@ -10,12 +10,12 @@ from statistics import fmean, median
 from typing import Literal
 
 from reports.answers.export import escaped, in_a_comment
+from reports.wording import apart, times
 from runner.admission.sets import KnownNoises
 from runner.catalog.images import load_catalog
 from runner.errors import UserError
 from runner.results.statistics import of_kind
 from runner.text import in_a_line, number, plural
-from runner.verify.causes import per_cent
 from runner.verify.outliers import spread_of
 from runner.verify.references.contributed import layout
 from runner.verify.references.contributed.derived_rows import BundleRow, Derived, derived
@@ -50,11 +50,10 @@ class CellJudgement:
         """Why a person must look at it; empty where nobody must."""
         if self.ratio is None or self.most is None or 1 / self.most <= self.ratio <= self.most:
             return ""
-        side = "longer" if self.ratio > 1 else "less"
         return (
-            f"{self.row.facts.name}: a step takes {per_cent(abs(self.ratio - 1), 3)} {side} than the median of "
+            f"{self.row.facts.name}: a step {apart(self.ratio)} as the median of "
             f"{plural(self.machines, 'machine')}, "
-            f"and {per_cent(self.most - 1, 3)} is the most that is accepted without a look: a person decides"
+            f"and {times(self.most)} times is the most that is accepted without a look: a person decides"
         )
 
 

@@ -38,7 +38,7 @@ def test_where_it_is_the_gpu_the_gpu_is_named() -> None:
     bad, *good = "GPU-bad0", "GPU-aaa1", "GPU-aaa2", "GPU-aaa3"
     said = said_of([[*good, bad, good[1]], [bad, *good, good[0]], [good[1], good[2], bad, good[0], good[2]]], bad)
     assert said[0].startswith("GPU …bad0 was the slow one of ")
-    assert all("on GPU …bad0 took " in line for line in said[1:])
+    assert all("on GPU …bad0 takes " in line for line in said[1:])
 
 
 def test_on_one_gpu_none_is_named() -> None:

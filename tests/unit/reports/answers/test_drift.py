@@ -44,7 +44,7 @@ def test_the_report_and_the_comparison_tell_it_once(tmp_path: Path) -> None:
     data = tables.load([still, warming])
     (drift,) = drifts(data.cells)
     assert (drift.run_id, drift.repeats, drift.alike) == ("warming", (1, 3), drift.cells)
-    words = "Drift in run warming: from repeat 1 to repeat 3 a step takes "
+    words = "Drift in run warming: from repeat 1 to repeat 3 a step is "
     assert str(drift).startswith(words)
     assert overview(data).lead.count(words) == 1
     comparison = compare.comparison(data, "still", "warming")

@@ -170,7 +170,9 @@ def test_a_shift_within_what_two_sessions_may_differ_by_is_open_and_so_is_every_
     quiet = Regime(process=0.002, windows=0.002)
     rows, shift = compared(random, (quiet, Regime(process=0.002, windows=0.002, level=1.017)), [1.0] * CELLS, 3)
     assert shift is not None
-    assert shift.said.replace("\u00a0", " ").startswith("All 6 cells moved together: they take 1.7 % longer (")
+    assert shift.said.replace("\u00a0", " ").startswith(
+        "All 6 cells moved together: a step takes 1.017 times as long ("
+    )
     assert "two runs are assumed to differ by up to 5.7" in shift.said
     assert {row.verdict for row in (shift.row, *rows)} == {"open"}
     rows, shift = compared(random, (quiet, quiet), [1.1] + [1.0] * 5, 3)

@@ -499,7 +499,7 @@ def test_after_the_siege_a_machine_with_10_percent_off_is_still_told(sign: int) 
     own = [np.array([1.1 * honest])] * 3
     among = among_machines("NVIDIA A100", own, index.reference_of(siege.norm(), "").cells[0])
     assert 1.07 < among.ratio < 1.13
-    assert "slower than the median of 6 machines" in str(among)
+    assert "times as long as the median of 6 machines" in str(among)
     late = siege.bring(1.2 * honest, "honest-late", a_person_says_yes=False)
     assert late.cells[0].far, "a fifth is beyond the cap, whatever was accepted before"
 
@@ -564,7 +564,7 @@ def test_who_takes_the_pseudonym_of_anothers_machine_is_held_against_it_and_wait
     assert "its machine has the pseudonym of a machine of honest-0: a person decides" in forged.reasons
     again = siege.bring(0.3, "forger", a_person_says_yes=False, machine="honest-0")
     assert again.verdict == "open"
-    assert "less than the median of 1 machine" in again.reasons[0]
+    assert "times as fast as the median of 1 machine" in again.reasons[0]
 
 
 def test_no_account_has_the_folder_of_another_one() -> None:

@@ -56,7 +56,7 @@ def test_two_gpus_of_which_one_is_slow_do_not_pass_beside_four_that_are_alike(tm
     ended = verified(alike, pair)
     assert ended.exit_code == 3
     assert "open: nothing failed" in ended.stdout
-    assert "the slowest takes 50 % longer than the fastest" in ended.stdout
+    assert "the slowest takes 1.50 times as long as the fastest" in ended.stdout
     assert verified(alike).exit_code == 0
     assert verified(pair).exit_code == 3
 
@@ -94,8 +94,8 @@ def test_alike_gpus_pass_and_the_output_says_what_was_shown(tmp_path: Path) -> N
     assert ended.exit_code == 0
     assert "pass: no GPU stood out" in ended.stdout
     assert "as far as references decide" in ended.stdout
-    assert "% slower would have been named in 95 of 100 such fleets" in " ".join(ended.stdout.split())
-    assert "% faster and the slowest" in ended.stdout
+    assert "times as long would have been named in 95 of 100 such fleets" in " ".join(ended.stdout.split())
+    assert "times as fast and the slowest" in ended.stdout
 
 
 def test_the_rows_of_two_gpus_of_one_machine_do_not_look_alike(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_two_groups_are_named_with_their_gpus_and_no_card_is_accused(slow: int, 
     names = uuids("NVIDIA H200", 8)
     assert ended.exit_code == 3
     assert re.search(
-        rf"the devices are two groups: {slow} take (9\.\d+|10(\.\d+)?) % longer than the other {faster}", said
+        rf"the devices are two groups: {slow} take 1\.(09\d|1[01]) times as long as the other {faster}", said
     )
     assert f"the faster group: {', '.join(names[:faster])} the slower group: {', '.join(names[faster:])}" in said
     assert "more devices of the model would tell" not in said

@@ -87,7 +87,10 @@ def test_a_weak_gpu_is_named_with_its_node_and_its_setting(tmp_path: Path) -> No
     assert named(found) == {("GPU", GPUS[6])}
     lines = list(output.details(found))
     assert (
-        sum(f"{GPUS[6]} of node n1 takes" in line and "longer than the median of its node" in line for line in lines)
+        sum(
+            f"{GPUS[6]} of node n1 takes" in line and "times as long as the median of its node" in line
+            for line in lines
+        )
         == 2
     )
     assert (

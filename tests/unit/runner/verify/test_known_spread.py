@@ -129,8 +129,8 @@ def test_verify_finds_the_rows_of_this_device_and_says_where_it_stands(
     words = ["verify", "--run", str(run), "--references", place.format(site=site, address=address)]
     result = CliRunner().invoke(app, words)
     text = " ".join(result.output.split())
-    assert "your NVIDIA H200 is 4" in text, result.output
-    assert "slower than the median of 31 machines, of which 0 are slower" in text or "of which" in text
+    assert "a step on your NVIDIA H200 takes 1.04" in text, result.output
+    assert "times as long as the median of 31 machines, of which 0 are slower" in text or "of which" in text
     assert "machines of this model differ by" in text
     assert "155 repeats" not in text
     assert "93 repeats in 31 machines" in text

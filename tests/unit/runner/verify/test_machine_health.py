@@ -71,7 +71,9 @@ def test_a_shift_of_all_cells_at_the_margin_is_said_with_its_size(
         monkeypatch.setitem(synthetic.LEVELS, place, LEVELS[place] * 1.08)
     health = health_of([make_run(tmp_path / "again", repeats=5)])
     assert health.answer.startswith("Open: ")
-    assert re.search(r"the 5 cells of again together take [78]\.\d.% longer than their references", health.detail)
+    assert re.search(
+        r"the 5 cells of again together takes 1\.0[78]\d times as long as in their references", health.detail
+    )
 
 
 def test_gpus_of_two_groups_are_open_and_none_is_named(tmp_path: Path, shelf: Shelf) -> None:
@@ -99,7 +101,7 @@ def test_a_slow_gpu_is_named_with_its_deviation_and_the_band_of_the_others(tmp_p
         assert weak.high is not None
         assert fleet.high < weak.low < weak.deviation < weak.high
         assert all(gpu.deviation <= fleet.high for gpu in fleet.gpus if not gpu.named)
-        assert "longer than the median" in fleet.sentence
+        assert "times as long as the median" in fleet.sentence
         assert re.match(r"PyTorch 2\.\d+\.\d+( · CUDA [\d.]+)? · \S+ fp32 on ", fleet.sentence), (
             "as all of the report names a cell"
         )
@@ -163,9 +165,9 @@ def test_a_slow_gpu_of_a_healthy_node_is_named_beside_the_slow_node(tmp_path: Pa
     assert health.answer == "1 of 4 nodes and 1 GPU slow"
     assert few_words(health)
     # Each once, whatever the number of workloads.
-    assert health.detail.count("node n1 takes longer than the median: ") == 1
+    assert health.detail.count("node n1 takes longer than the median, as long as: ") == 1
     assert health.detail.count(f"GPU 6 …{uuids('NVIDIA H200', 15)[14][-4:]} of node n3 takes longer") == 1
-    assert health.detail.count("% at ") == 4
+    assert health.detail.count(" times at ") == 4
 
 
 def test_a_run_that_measured_nothing_gets_no_advice_on_references(tmp_path: Path, shelf: Shelf) -> None:

@@ -162,7 +162,7 @@ def test_three_gpus_say_nothing_and_it_is_told() -> None:
     found = fleet_of({"a": 1.0, "b": 1.0, "c": 9.0})
     assert found.slow == ()
     assert "3 devices" in found.why_not
-    assert "800 % longer than the fastest" in found.why_not
+    assert "9.00 times as long as the fastest" in found.why_not
     assert fleet_of({}).why_not
 
 

@@ -317,7 +317,7 @@ def test_a_wide_interval_decides_where_the_ratio_is_well_on_one_side_and_the_oth
     assert verdict_of(beyond, MARGIN, questions=30) == "open", "thirty cells share the 5 %"
     assert verdict_of(interval(1.2, 1.1, 1.31), MARGIN, questions=30) == "slow", "wholly beyond the margin"
     said = {kind: meaning(kind, 1.16, (1.02, 1.32), MARGIN) for kind in ("slow", "open", "ok")}  # type: ignore[arg-type]
-    assert said["slow"] == "slower than the reference: equal is ruled out, and 16 % is well beyond 8 %"
+    assert said["slow"] == "slower than the reference: equal is ruled out, and 1.16 times as long is well beyond 8 %"
     assert said["ok"].endswith("slower by 16.6 % or more is ruled out")
     assert meaning("slow", 1.2, (1.1, 1.3), MARGIN) == "slower than the reference by more than 8 %"
 
