@@ -28,6 +28,7 @@ from runner.catalog.images import (
 )
 from runner.catalog.workloads import Workload
 from runner.images import lock_facts
+from runner.images.cuda_alone import cuda_alone, other_releases
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,17 @@ def check(
     """Everything that is wrong with the images, in the catalog's order."""
     computed = {framework for framework, module in adapters if module in {workload.module for workload in workloads}}
     # A fault of a base image is found for each image on it, and reported once.
-    return list(dict.fromkeys(problem for image in images for problem in _check_image(image, computed)))
+    images = list(images)
+    found = dict.fromkeys(problem for image in images for problem in _check_image(image, computed))
+    return [*found, *_cuda_alone(images)]
+
+
+def _cuda_alone(images: Iterable[Image]) -> Iterator[Problem]:
+    """Packages outside of CUDA whose releases differ between two images that are to differ in CUDA alone."""
+    for older, newer in cuda_alone(images):
+        for name, (before, after) in other_releases(older, newer).items():
+            fix = f"only CUDA may change from {older.name}: pin it in both requirements.in, and make both locks again"
+            yield Problem(newer.lock_path, f"{name} is {after}, and {before} in {older.name}; {fix}")
 
 
 def _check_image(image: Image, computed: Collection[str]) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ from runner.catalog.architectures import holds_on
 from runner.catalog.frameworks import Framework
 from runner.catalog.images import CatalogError, Image
 from runner.catalog.workloads import Workload
+from runner.images.cuda_alone import cuda_alone
 from runner.images.recipe import layer_bytes
 from runner.paths import PROJECT
 from runner.results.vendors.known_issues import ABOVE_ALL, load_known_issues
@@ -32,6 +33,7 @@ def documents(
         WORKLOADS: {"workloads": _workloads(frameworks, workloads)},
         IMAGES: {
             "images": _images(images, frameworks),
+            "cuda alone": _cuda_alone(images),
             "known issues": _known_issues(images),
             "architectures": _architectures(images),
             "gigabytes": _gigabytes(images),
@@ -85,6 +87,17 @@ def _images(images: Sequence[Image], frameworks: Mapping[str, Framework]) -> Ite
             ", ".join(_named(image, image.name) for image in own if image.accelerator == "cpu"),
             ", ".join(_named(image, _version(image)) for image in own if image.accelerator == "cuda"),
         ]
+
+
+def _cuda_alone(images: Iterable[Image]) -> Iterable[list[str]]:
+    """A row for each pair of images between which CUDA alone changes."""
+    yield ["CUDA", "from", "to", "the same in both"]
+    yield ["---"] * 4
+    for older, newer in cuda_alone(images):
+        same = f"{older.frameworks[0]} {older.framework_version}, cuDNN {older.cudnn}" + (
+            f", NCCL {older.nccl}" if older.nccl else ""
+        )
+        yield [f"{older.cuda} → {newer.cuda}", f"`{older.name}`", f"`{newer.name}`", same]
 
 
 def _known_issues(images: Iterable[Image]) -> Iterable[list[str]]:

@@ -51,18 +51,31 @@ def _family(cell: Cell) -> tuple[str, str, str]:
 def _newest(cells: Iterable[Cell], images: Mapping[str, Image]) -> dict[tuple[str, str, str], str]:
     """(framework, kind of device, device) -> the planned image with its newest version, and of these the newest CUDA.
 
+    Of images of one version the one on the first framework's CUDA comes before a newer CUDA: frameworks are compared on one CUDA.
     An image that the machine cannot run has no cell, so it is not among them.
     """
     newest: dict[tuple[str, str, str], str] = {}
-    for cell in cells:
-        best = newest.setdefault(_family(cell), cell.image)
-        if _age(images[cell.image]) > _age(images[best]):
-            newest[_family(cell)] = cell.image
+    offered = dict.fromkeys((_family(cell), cell.image) for cell in cells)
+    for family, name in sorted(offered, key=lambda one: one[0][0] != FIRST_FRAMEWORKS[0]):
+        best = newest.setdefault(family, name)
+        beside = newest.get((FIRST_FRAMEWORKS[0], *family[1:]))
+        cuda = _release(images[beside]) if beside and family[0] != FIRST_FRAMEWORKS[0] else None
+        if _age(images[name], cuda) > _age(images[best], cuda):
+            newest[family] = name
     return newest
 
 
-def _age(image: Image) -> tuple[Version, Version]:
-    return _version(image.framework_version), _version(image.cuda or "0")
+def _age(image: Image, usual: str | None) -> tuple[Version, bool, Version]:
+    return (
+        _version(image.framework_version),
+        usual is not None and _release(image) == usual,
+        _version(image.cuda or "0"),
+    )
+
+
+def _release(image: Image) -> str:
+    """The release of CUDA: 12.8 of 12.8.1."""
+    return ".".join((image.cuda or "").split(".")[:2])
 
 
 def _version(text: str) -> Version:
