@@ -136,7 +136,9 @@ class Agenda:
         With these a step may give a waiting repeat another number (see `_later`); `without` says what waits then.
         """
         unready = self.unready(ready)
-        if math.isinf(left) or self._all_fit(waiting, unready, left):
+        # Cells that have all their repeats are of another time than what waits: it is in blocks of its own, beside one more of theirs.
+        ended = (done or {}).keys() - {job.cell for job in waiting}
+        if math.isinf(left) or (not ended and self._all_fit(waiting, unready, left)):
             return self._of_all(waiting, unready)
         worth = self._of_fastest_modes(waiting)
         agenda = self._narrowed(worth, unready, left)
@@ -445,11 +447,42 @@ class Agenda:
                     more = [of_cells[cell] for cell in cells if cell.image == image]
                     chosen = self._as_many(more, left, chosen)
             if chosen:
-                return Step(None, self._later(_in_order(waiting, frozenset(chosen)), done))
+                jobs = self._later(_in_order(waiting, frozenset(chosen)), done)
+                return Step(None, (*jobs, *self._once_more(jobs, of_cells, unready, left, done or {})))
             for image, seconds in self._to_prepare(cells, unready, left):
                 if chosen := self._as_many([of_cells[cell] for cell in cells if cell.image == image], seconds):
-                    return Step(image, self._later(_in_order(waiting, frozenset(chosen)), done))
+                    jobs = self._later(_in_order(waiting, frozenset(chosen)), done)
+                    return Step(image, (*jobs, *self._once_more(jobs, of_cells, unready, seconds, done or {})))
         return None
+
+    def _once_more(
+        self,
+        jobs: Sequence[Job],
+        of_cells: Collection[Cell],
+        unready: Collection[str],
+        left: float,
+        done: Mapping[Cell, Collection[int]],
+    ) -> list[Job]:
+        """One more repeat, in the last block of a new image's jobs, of a cell in each of their columns that was measured before.
+
+        So two images have repeats on both sides in time, and a block that holds both: a drift between them is taken out. The same framework
+        comes first: its other image is what a new one of it is compared with.
+        """
+        more: list[Job] = []
+        if self.unsettled is None:
+            return more
+        last = max(job.repeat for job in jobs)
+        for key, framework in dict.fromkeys((_compared(job.cell), job.cell.framework) for job in jobs):
+            before = [
+                cell
+                for cell, numbers in done.items()
+                if _compared(cell) == key and 1 < len(numbers) < MOST_REPEATS and cell not in of_cells
+            ]
+            ready = [cell for cell in before if cell.image not in unready]
+            for cell in sorted(ready, key=lambda cell: cell.framework != framework)[:1]:
+                job = Job(cell, last)
+                more += [job] if job not in more and self._fit([*jobs, *more, job], left) else []
+        return more
 
     def _later(self, jobs: Sequence[Job], done: Mapping[Cell, Collection[int]] | None) -> tuple[Job, ...]:
         """These repeats with numbers after all others so far.

@@ -39,8 +39,13 @@ Verdict = Literal["slower", "faster", "same", "open"]
 MARGIN = 0.05  # a smaller difference does not matter
 
 # Standard deviation of what one cell's log level moves from one session to the next while the other cells stay. Assumed, not measured:
-# the memory that a process gets and where its threads run differ. Repeats of one session do not show it.
-OWN_DEVIATION = {"cuda": 0.005, "cpu": 0.01}
+# the memory that a process gets and where its threads run differ. Repeats of one session do not show it, several sessions do. No GPU has
+# shown that it is less there, so it is one number for all devices.
+OWN_DEVIATION = 0.01
+
+# By what share a machine may become slower or faster between two groups of blocks of one run: heat, clocks, other work. Two cells that no
+# block holds are told apart only where their ratio is beyond it (docs/statistics.md).
+DRIFT = 0.05
 
 # The chance of a false claim of a table of three cells or more, where a report has several: two tables then err in less than 8 %.
 OF_SEVERAL = 0.04
@@ -199,8 +204,11 @@ class Field:
         p = statistics.p_value(ratio)
         adjusted = None if p is None or once else min(1.0, asked * p)
         wide = statistics.with_error(ratio, ratio.error or 0.0, ratio.freedom or 1.0, 1 - ALPHA / asked)
-        if self.unseen is not None:
-            ratio, wide = (_reaching(one, *self.unseen(above, below)) for one in (ratio, wide))
+        down, up = self.unseen(above, below) if self.unseen is not None else (0.0, 0.0)
+        if drift := self._drift(above, below):
+            down, up = down + drift, up + drift
+        if down or up:
+            ratio, wide = (_reaching(one, down, up) for one in (ratio, wide))
         if statistics.told_apart(adjusted) and not (wide.low or 0.0) <= 1.0 <= (wide.high or math.inf):
             return Pair(wide, adjusted, "slower" if ratio.value > 1 else "faster", once=False)
         if p is not None and not once and within(ratio, margin):
@@ -262,12 +270,30 @@ class Field:
         blocks = [{one.block for one in self.blocks.logs.get(name, ())} for name in (above, below)]
         return all(blocks) and blocks[0].isdisjoint(blocks[1])
 
+    def _drift(self, above: Hashable, below: Hashable) -> float:
+        """By how much the logarithm of the ratio of two cells of one session may be the drift of the machine.
+
+        Of repeats in blocks that hold one cell and not the other, as far as the fit of the blocks does not take them out.
+        """
+        if (
+            not self.cells[above].sessions & self.cells[below].sessions
+            or self.blocks.difference(above, below) is not None
+        ):
+            return 0.0
+        mine, theirs = ([one.block for one in self.blocks.logs.get(name, ())] for name in (above, below))
+        if not mine or not theirs:
+            return 0.0
+        alone = max(
+            1 - sum(block in others for block in own) / len(own) for own, others in ((mine, theirs), (theirs, mine))
+        )
+        return alone * math.log1p(DRIFT)
+
     def _of_sessions(self, above: Hashable, below: Hashable, *, at_one_time: bool = False) -> Scatter:
         """How far the log ratio of two cells is their sessions': further repeats do not narrow it."""
         first, second = self.cells[above], self.cells[below]
-        own = of_kind(OWN_DEVIATION, self.device_kind)
+        own = OWN_DEVIATION
         counts = sum(1 / max(1, len(cell.sessions)) for cell in (first, second))
-        if not at_one_time and self._apart(above, below):
+        if not at_one_time and first.sessions.isdisjoint(second.sessions):
             both = math.hypot(own, of_kind(statistics.SESSION_DEVIATION, self.device_kind))
             return Scatter(both * math.sqrt(counts), math.inf, 0)
         # Several sessions that measured both show how far their difference moves. The repeats' scatter is a part of that.

@@ -168,10 +168,10 @@ def test_where_every_window_took_the_same_time_the_clock_is_too_coarse(repeats: 
 def test_every_ratio_has_room_for_what_one_cell_does_from_session_to_session(device: str) -> None:
     of = field(drawn(8, LEVELS, noise=1e-5), device)
     ratio = of.places["c"].ratio
-    assert ratio.error == pytest.approx(math.sqrt(2) * OWN_DEVIATION[device], rel=0.01)
+    assert ratio.error == pytest.approx(math.sqrt(2) * OWN_DEVIATION, rel=0.01)
     # What two sessions average is known better.
     cells = {name: replace(cell, sessions=frozenset({"run", "resumed"})) for name, cell in of.cells.items()}
-    assert replace(of, cells=cells).places["c"].ratio.error == pytest.approx(OWN_DEVIATION[device], rel=0.01)
+    assert replace(of, cells=cells).places["c"].ratio.error == pytest.approx(OWN_DEVIATION, rel=0.01)
 
 
 def test_cells_of_two_runs_have_room_for_what_the_runs_differ_by() -> None:

@@ -297,6 +297,26 @@ def test_where_nothing_is_open_a_further_framework_comes_at_once() -> None:
     assert {job.cell.framework for job in order[FIRST:]} == {"jax"}
 
 
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+@pytest.mark.parametrize("cost", [0, 10**9])
+def test_what_was_measured_before_a_further_image_is_measured_once_more_in_its_last_block(
+    framework: str, cost: int
+) -> None:
+    """Otherwise a machine that drifts meanwhile would make two equal images differ. The same framework comes first."""
+    new = [replace(cell, image="new-1-cpu", framework=framework) for cell in CELLS if cell.framework == "jax"]
+    # Not all fits, so cells get all their repeats image by image.
+    later = [replace(cell, image="later-1-cpu") for cell in new]
+    plan = replace(agenda(cost=0), unsettled=Open(lambda _: ()), groups=[CELLS[:4], new, later])
+    plan = replace(plan, parts={**plan.parts, "new-1-cpu": {"new": cost} if cost else {}, "later-1-cpu": {}})
+    done = {cell: [1, 2, 3] for cell in CELLS[:4]}
+    step = plan.next_step(blocks([*new, *later], 3, seed=1), frozenset(), 9 * CELL_SECONDS + (200 if cost else 0), done)
+    assert step is not None
+    assert [(job.cell.framework, job.cell.workload, job.repeat) for job in step.jobs[6:]] == [
+        (framework, job.cell.workload, 6) for job in dict.fromkeys(Job(one.cell, 0) for one in step.jobs[:6])
+    ]
+    assert len(step.jobs) == 8
+
+
 def test_where_all_fits_all_cells_are_measured_in_shuffled_blocks() -> None:
     order = measured(told(until=3), len(JOBS) + 0.5)
     assert order == JOBS
@@ -354,10 +374,14 @@ def test_of_the_modes_of_a_framework_the_faster_one_is_repeated_and_the_other_wh
 
 
 def test_a_pair_that_the_time_cannot_settle_waits_for_the_cells_that_fit_whole() -> None:
-    order = measured(told(until=9), FIRST + 3 + 2.5)
-    assert {job.cell.framework for job in order[FIRST : FIRST + 3]} == {"jax"}
-    # What is left narrows the interval, on both sides alike.
-    assert {job.key for job in order[FIRST + 3 :]} == {(TORCH.id, 7), (TENSORFLOW.id, 7)}
+    order = measured(told(until=9), FIRST + 4.5)
+    assert [job.cell.framework for job in order[FIRST:-1]] == ["jax"] * 3
+    assert (order[-1].repeat, order[-1].cell.workload) == (6, order[-2].cell.workload), "the last block of the new cells holds what was measured before"
+    # What is left narrows the interval, on both sides alike: nothing else fits.
+    plan, waiting = in_two_groups(told(until=9)), [job for job in JOBS if job.cell.framework == "jax"]
+    step = plan.next_step(waiting, frozenset(), 2.5 * CELL_SECONDS, {cell: [1, 2, 3] for cell in CELLS[:4]})
+    assert step is not None
+    assert {job.key for job in step.jobs} == {(TORCH.id, 4), (TENSORFLOW.id, 4)}
     never = measured(Open(lambda order: [OpenPair(TORCH, TENSORFLOW, None)]), FIRST + 3.5)
     assert {job.cell.framework for job in never[FIRST:]} == {"jax"}
 
