@@ -76,7 +76,8 @@ def catalog() -> dict[str, Image]:
 
 # GPU images whose CPU twin is another version of the framework. Nothing runs these versions without a GPU.
 PROVED_ON_GPUS_ONLY = {
-    *("jax-0.4.30-cu123", "jax-0.12.0.1-cu126", "jax-0.12.0.1-cu128", "jax-0.12.0.1-cu132"),
+    *("jax-0.4.30-cu123", "jax-0.12.0.1-cu126", "jax-0.12.0.1-cu128", "jax-0.12.0.1-cu129"),
+    "jax-0.12.0.1-cu132",
     *("onnxruntime-1.18.1-cu118", "onnxruntime-1.31.1-cu132", "paddle-2.6.2-cu118"),
     *("tensorflow-2.10.1-cu112", "tensorflow-2.15.1-cu122", "tensorflow-2.18.1-cu125"),
     *("torch-1.13.1-cu117", "torch-2.4.1-cu121", "torch-2.6.0-cu124", "torch-2.7.1-cu126", "torch-2.9.1-cu128"),

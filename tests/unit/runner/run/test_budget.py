@@ -376,7 +376,9 @@ def test_of_the_modes_of_a_framework_the_faster_one_is_repeated_and_the_other_wh
 def test_a_pair_that_the_time_cannot_settle_waits_for_the_cells_that_fit_whole() -> None:
     order = measured(told(until=9), FIRST + 4.5)
     assert [job.cell.framework for job in order[FIRST:-1]] == ["jax"] * 3
-    assert (order[-1].repeat, order[-1].cell.workload) == (6, order[-2].cell.workload), "the last block of the new cells holds what was measured before"
+    assert (order[-1].repeat, order[-1].cell.workload) == (6, order[-2].cell.workload), (
+        "the last block of the new cells holds what was measured before"
+    )
     # What is left narrows the interval, on both sides alike: nothing else fits.
     plan, waiting = in_two_groups(told(until=9)), [job for job in JOBS if job.cell.framework == "jax"]
     step = plan.next_step(waiting, frozenset(), 2.5 * CELL_SECONDS, {cell: [1, 2, 3] for cell in CELLS[:4]})
