@@ -18,10 +18,13 @@ from runner.results import store
 _OVERHEAD_SECONDS = 20.0
 _TRAINING_SECONDS = {"quick": 60.0, "standard": 600.0, "full": 1800.0}
 
-# Seconds to fetch and install an image, before any has been: a fixed part, and a part for each byte of wheels. Fifteen CPU images
-# took 14 to 83 s on two busy cores that had the wheels near; 0.9 GB took 83 s.
+# Seconds to fetch and install an image, before any has been: a fixed part, and for each byte of wheels its way over a link of 1 Gbit/s and
+# its unpacking and compiling. Fifteen CPU images took 14 to 83 s on two busy cores that had the wheels near; 0.9 GB took 83 s. uv unpacks
+# and compiles on all cores; that more than eight help is not assumed. The first image that is made corrects all of it.
 _PREPARE_SECONDS = 30.0
-_SECONDS_A_BYTE = 60e-9
+_FETCH_SECONDS_A_BYTE = 8e-9
+_UNPACK_SECONDS_A_BYTE = 52e-9
+_MEASURED_CORES, _MOST_CORES = 2, 8
 
 # Older runs are of older images.
 _NEWEST_RUNS = 50
@@ -59,6 +62,8 @@ class Durations:
     workloads: Mapping[str, Workload]
     earlier: Mapping[tuple[object, ...], float]
     prepared: list[Preparation] = field(default_factory=list)
+    # Of the machine that makes the images.
+    cores: int = _MEASURED_CORES
     # Of a run that goes on, by the ids of its cells: what its run.json says that a repeat takes, and whether that was a guess. Its report
     # says how long the rest takes by the same numbers.
     stored: dict[str, tuple[float, bool]] = field(default_factory=dict)
@@ -109,9 +114,13 @@ class Durations:
             return 0.0
         if same := [each for each in self.prepared if each.image == image]:
             # Less of it may have been here then.
-            return same[-1].seconds * _guessed_preparing(cost) / _guessed_preparing(same[-1].bytes)
-        pace = [each.seconds / _guessed_preparing(each.bytes) for each in self.prepared]
-        return _guessed_preparing(cost) * (statistics.median(pace) if pace else 1.0)
+            return same[-1].seconds * self._guessed_preparing(cost) / self._guessed_preparing(same[-1].bytes)
+        pace = [each.seconds / self._guessed_preparing(each.bytes) for each in self.prepared]
+        return self._guessed_preparing(cost) * (statistics.median(pace) if pace else 1.0)
+
+    def _guessed_preparing(self, cost: int) -> float:
+        unpack = _UNPACK_SECONDS_A_BYTE * _MEASURED_CORES / min(max(1, self.cores), _MOST_CORES)
+        return _PREPARE_SECONDS + (_FETCH_SECONDS_A_BYTE + unpack) * cost
 
     def _pace(self) -> float:
         """How long cells take in this run, relative to their guess. Each kind counts once, however many repeats it has had."""
@@ -124,10 +133,6 @@ class Durations:
             return self.stored[cell.id][0]
         seconds = self.workloads[cell.workload].preset(cell.preset).seconds
         return _OVERHEAD_SECONDS + (seconds if seconds is not None else _TRAINING_SECONDS[cell.preset])
-
-
-def _guessed_preparing(cost: int) -> float:
-    return _PREPARE_SECONDS + _SECONDS_A_BYTE * cost
 
 
 def _alike(cell: Cell) -> tuple[object, ...]:

@@ -127,7 +127,9 @@ def _prospect(
         why_engine=why,
         images={image.name: image for image in chosen},
         plan=plan,
-        durations=Durations(specifications, earlier, earlier_preparations(options.out, engine.name)),
+        durations=Durations(
+            specifications, earlier, earlier_preparations(options.out, engine.name), cores=machine.cpu.count
+        ),
     )
 
 

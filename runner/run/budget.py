@@ -31,6 +31,7 @@ from runner.machine.devices import Machine
 from runner.plan.durations import Durations
 from runner.plan.plan import Cell
 from runner.run.dispatch import Job, Span, block, places, run_alone, simulate, turns
+from runner.text import length
 
 # The part of a run's time for the report at its end: these seconds, but not more than this share.
 _REPORT_SECONDS = 10.0
@@ -100,6 +101,8 @@ class Step:
 
     image: str | None
     jobs: tuple[Job, ...]
+    # Why this image comes next, where others could.
+    why: str = ""
 
 
 # The frameworks that are compared first, and the repeats that each of them gets for it.
@@ -186,12 +189,20 @@ class Agenda:
                 if step := self._first_repeats(waiting, cells, of_cells, unready, left):
                     return step
             return self._repeats(waiting, unready, left)
-        return (
-            self._further(of_cells, unready, left, done or {}, decide=True)
-            or self._whole_cells(waiting, of_cells, unready, left, done)
-            or self._repeats(waiting, unready, left)
-            or self._further(of_cells, unready, left, done or {}, decide=False)
-        )
+        if step := self._further(of_cells, unready, left, done or {}, decide=True):
+            return step
+        whole = self._whole_cells(waiting, of_cells, unready, left, done)
+        narrower = self._further(of_cells, unready, left, done or {}, decide=False)
+        # The last seconds go to what is open, and not to a cell that is compared with none.
+        if whole and narrower and whole.image is None and self._is_alone(whole.jobs, done or {}):
+            whole = whole if self._fit([*whole.jobs, *narrower.jobs], left) else None
+        return whole or self._repeats(waiting, unready, left) or narrower
+
+    def _is_alone(self, jobs: Sequence[Job], measured: Iterable[Cell]) -> bool:
+        """True if no cell of these jobs has another one beside it in its column."""
+        cells = {*measured, *(job.cell for job in jobs)}
+        columns = Counter(map(_compared, cells))
+        return all(columns[_compared(job.cell)] == 1 for job in jobs)
 
     def _of_fastest_modes(self, waiting: Sequence[Job]) -> Sequence[Job]:
         """Without the repeats of a mode that is slower than another one of its framework, as far as is known."""
@@ -206,7 +217,8 @@ class Agenda:
 
     @property
     def _several_precisions(self) -> bool:
-        return len({cell.precision for cell in self.groups[0]}) > 1
+        # What was narrowed off the first group is the second one.
+        return len({cell.precision for group in self.groups[:2] for cell in group}) > 1
 
     def _narrowed(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> Agenda:
         """The agenda whose first group has no more columns than two repeats fit of; the others are a group of their own.
@@ -344,16 +356,52 @@ class Agenda:
         """
         jobs = [of_cells[cell][0] for cell in group if cell in of_cells]
         jobs = [job for job in jobs if job.repeat == 1 or job.cell.image in unready]
-        if fits := self._fitting([job for job in jobs if job.cell.image not in unready], left):
+        ready = [job for job in jobs if job.cell.image not in unready]
+        # What has had one repeat gets its second before further cells that leave no time for it.
+        if self._has_one_repeat(of_cells) and not self._fit(self._twice(group, of_cells, unready), left):
+            ready = [job for job in ready if job.repeat > 1]
+        if fits := self._fitting(ready, left):
             return Step(None, _in_order(waiting, fits))
-        further = self._to_prepare((job.cell for job in jobs), unready, left)
+        further = list(self._to_prepare((job.cell for job in jobs), unready, left))
         # The most usual framework comes first. Of the others, the one that leaves the most time to measure.
-        if any(cell.image not in unready for cell in group):
-            further = iter(sorted(further, key=lambda made: -made[1]))
+        soonest = any(cell.image not in unready for cell in group)
+        if soonest:
+            further.sort(key=lambda made: -made[1])
         for image, rest in further:
+            # What is ready answers what its precisions do. So a further image waits unless two repeats of all fit with it.
+            if (
+                soonest
+                and self._has_one_repeat(of_cells)
+                and not self._fit(self._twice(group, of_cells, {*unready} - {image}), rest)
+            ):
+                continue
             if fits := self._fitting([job for job in jobs if job.cell.image == image], rest):
-                return Step(image, _in_order(waiting, fits))
+                others = [f"{other} in {length(left - seconds)}" for other, seconds in further if other != image]
+                why = (
+                    f"of the further images it is ready soonest, in about {length(left - rest)}"
+                    if soonest and others
+                    else ""
+                )
+                return Step(image, _in_order(waiting, fits), why and f"{why} ({', '.join(others)})")
         return None
+
+    def _has_one_repeat(self, of_cells: Mapping[Cell, Sequence[Job]]) -> bool:
+        """True if a cell has had one repeat, and a second one compares it with the same framework's other precision at least."""
+        return self._several_precisions and any(jobs[0].repeat == 2 for jobs in of_cells.values())
+
+    def _twice(
+        self, group: Sequence[Cell], of_cells: Mapping[Cell, Sequence[Job]], unready: Collection[str]
+    ) -> list[Job]:
+        """The jobs until each cell of the group whose image is ready has a repeat, and in each column one mode of each framework has two.
+
+        So with all cells that have had one repeat, in the group or not.
+        """
+        columns: dict[tuple[object, ...], list[Cell]] = {}
+        once = [cell for cell, jobs in of_cells.items() if jobs[0].repeat == 2]
+        for cell in dict.fromkeys([*group, *once]):
+            if cell.image not in unready:
+                columns.setdefault(_compared(cell), []).append(cell)
+        return [job for column in columns.values() for job in _two_repeats(column, of_cells)]
 
     def _of_columns(
         self, waiting: Sequence[Job], columns: Mapping[tuple[object, ...], Sequence[Job]], left: float

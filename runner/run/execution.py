@@ -337,6 +337,8 @@ def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends
         failed: list[Job] = []
         remade: list[Job] = []
         for name in dict.fromkeys(job.cell.image for job in step.jobs if job.cell.image not in ready):
+            if step.why:
+                say(f"     {name} comes next: {step.why}")
             prepared, why = _prepare(cells, prospect, name, agenda.cost(name, agenda.unready(ready)))
             if prepared and (then := _others(before.get(name, set()), prepared[name].digest)):
                 say(
