@@ -9,8 +9,8 @@ from bench import environment, own_float64, own_network, parity, rules, timing
 from bench.cell import RunningCell
 from bench.errors import DataError, Unsupported
 
-# Steps from drawn parameters that are proved beside the measured one.
-FIRST_STEPS = 3
+# Steps from drawn parameters that are proved beside the measured one, and from how many such parameters where float64 proves nothing.
+FIRST_STEPS, SEEDS = 3, 4
 
 
 class OwnCell(RunningCell):
@@ -23,7 +23,8 @@ class OwnCell(RunningCell):
         # own_float64.Steps: from drawn parameters, and of the step that was measured.
         self.first = None
         self.before = self.after = self.told = self.of_step = None
-        self.losses = []
+        # What the host holds images against one another by.
+        self.facts = {}
 
     def adapter_class(self):
         if self.options.data is None:
@@ -50,9 +51,15 @@ class OwnCell(RunningCell):
 
     def check_parity(self, network):
         """Take the first steps, from drawn parameters. They are compared in the phase "proof", together with the measured step."""
-        before = dict(network.values(), **drawn(network.values()))
-        first = own_float64.taken("the first steps", network, before, self.batches[:FIRST_STEPS])
-        self.first = first._replace(scatter=own_float64.scatter(network, first, self.options.precision))
+        shapes = sorted("%s %s" % (name, value.shape) for name, value in network.read().items())
+        names = hashlib.sha256("\n".join(shapes).encode()).hexdigest()[:16]
+        self.facts = {rules.OWN_BATCHES: self.data_digest[:16], rules.OWN_NAMES: names}
+        self.first = self.first_steps(network, 0)
+
+    def first_steps(self, network, seed):
+        """The Steps from parameters that are drawn by a seed."""
+        first = own_float64.taken("the first steps", network, network.begin(seed), self.batches[:FIRST_STEPS])
+        return first._replace(scatter=own_float64.scatter(network, first, self.options.precision))
 
     def fill(self, network, batches, random):
         """It has drawn its own parameters."""
@@ -108,28 +115,43 @@ class OwnCell(RunningCell):
         """
         measured = own_float64.Steps("a measured step", self.before, self.after, [self.of_step], [self.told], None)
         results, twin = [], own_network.Measured(self.module, self.setup(False))
-        if getattr(self.module, "DROPOUT", False):
-            names = (name for name in self.before if name.startswith("parameter/"))
-            stayed = sum(np.array_equal(self.before[name], self.after[name]) for name in names)
-            results.append(parity.Result("moved", "a measured step, with random numbers", stayed, 0.5, stayed < 0.5))
-            what = "a measured step, without random numbers"
-            measured = own_float64.taken(what, twin, self.before, [self.of_step])
-        measured = measured._replace(scatter=own_float64.scatter(twin, measured, self.options.precision))
-        self.losses, checks = own_float64.check(self.options, [self.first, measured])
+        dropout = getattr(self.module, "DROPOUT", False)
+        try:
+            if dropout == "always":
+                raise own_float64.NotInFloat64("its steps always draw random numbers, as its DROPOUT says")
+            if dropout:
+                results.append(self.moved("a measured step, with random numbers"))
+                what = "a measured step, without random numbers"
+                measured = own_float64.taken(what, twin, self.before, [self.of_step])
+            measured = measured._replace(scatter=own_float64.scatter(twin, measured, self.options.precision))
+            losses, checks = own_float64.check(self.options, [self.first, measured])
+        except own_float64.NotInFloat64 as error:
+            self.leave_to_images(twin, str(error))
+            return results or [self.moved("a measured step")]
+        self.facts[rules.OWN_LOSSES] = _listed(losses)
         return results + [parity.Result(*(each + (each[2] <= each[3],))) for each in checks]
 
+    def moved(self, what):
+        """The parity.Result of how many parameters the measured step left as they were."""
+        names = (name for name in self.before if name.startswith("parameter/"))
+        stayed = sum(np.array_equal(self.before[name], self.after[name]) for name in names)
+        return parity.Result("moved", what, stayed, 0.5, stayed < 0.5)
+
+    def leave_to_images(self, twin, why):
+        """Tell the losses of several seeds as they are measured: by these the host holds images against one another."""
+        for what in sorted(rules.OWN_LEFT_OUT):
+            self.emit("left-out", what=what, reason=why)
+        cases = [self.first]
+        for seed in range(1, SEEDS):
+            twin.restore(self.first.before)
+            cases.append(self.first_steps(twin, seed))
+        self.facts[rules.OWN_SEEDS] = _listed([loss for case in cases for loss in case.losses])
+        self.facts[rules.OWN_SCATTER] = "%.3g" % max(case.scatter["loss"] for case in cases)
+        self.facts[rules.OWN_WHY] = why[:300]
+
     def found(self):
-        losses = ", ".join("%.10g" % loss for loss in self.losses)
-        return {rules.OWN_LOSSES: losses, rules.OWN_BATCHES: self.data_digest[:16]}
+        return self.facts
 
 
-def drawn(values):
-    """Name -> parameters drawn by their names and shapes alone, so that every image has the same; one that is all alike stays."""
-    found = {}
-    for name, value in values.items():
-        if name.startswith("parameter/") and value.dtype.kind == "f" and value.size and np.any(value != value.flat[0]):
-            seed = int(hashlib.sha256(name.encode()).hexdigest()[:8], 16)
-            wide = value.size // value.shape[0] if value.ndim > 1 else value.size
-            normal = np.random.RandomState(seed).standard_normal(value.shape) / np.sqrt(max(1, wide))
-            found[name] = normal.astype("float32").astype("float64")
-    return found
+def _listed(losses):
+    return ", ".join("%.10g" % loss for loss in losses)

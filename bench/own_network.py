@@ -3,12 +3,15 @@
 The file has ITEMS, how many items a step takes; FRAMEWORK, the framework's name here; `batch(random)`, which draws a batch as NumPy arrays
 of so many rows; and a class Network. Network(setup) builds the network and its optimiser by a bench.contract.Setup, and its `step(*batch)`
 takes a step of the optimiser and returns the loss. PRECISIONS names what else than fp32 it computes by setup.precision. DROPOUT = True
-says that its steps draw random numbers, which it leaves out where setup.training is False.
+says that its steps draw random numbers, which it leaves out where setup.training is False; "always", that it cannot.
+
+Two frameworks begin from the same parameters where both files have `read()`, which returns name -> NumPy array, and `load(values)`.
 
 The file runs in the cell and nowhere else: the host reads its constants without running it (runner/catalog/own_networks.py).
 """
 
 import contextlib
+import hashlib
 import importlib
 import importlib.util
 import linecache
@@ -130,6 +133,50 @@ class Measured(contract._Adapter):
     def restore(self, values):
         """Set all that `values` told."""
         self._state.restore(self.network, values)
+
+    def begin(self, seed):
+        """Set parameters that are drawn by their names, their shapes and a seed alone. Returns all that `values` tells then."""
+        before = self.read()
+        wanted = dict(before, **drawn(before, seed, self._exchanges()))
+        if not self._exchanges():
+            self.restore(dict(self.values(), **wanted))
+            return self.values()
+        with quoting(self._path):
+            self.network.load(dict(wanted))
+        for name, value in self.read().items():
+            if np.linalg.norm(value - wanted[name]) > 0.01 * np.linalg.norm(wanted[name]):
+                raise DataError("%s: load() did not set %s to what it was given" % (os.path.basename(self._path), name))
+        return self.values()
+
+    def read(self):
+        """Name -> parameter in float64, as the file names them; else by the attributes that hold them. Raises DataError."""
+        if not self._exchanges():
+            return {name: value for name, value in self.values().items() if name.startswith("parameter/")}
+        with quoting(self._path):
+            found = self.network.read()
+        if not (isinstance(found, dict) and found and all(isinstance(each, np.ndarray) for each in found.values())):
+            raise DataError("%s: read() must return a dict of NumPy arrays" % os.path.basename(self._path))
+        return {str(name): np.array(value, dtype="float64") for name, value in found.items()}
+
+    def _exchanges(self):
+        return callable(getattr(self.network, "read", None)) and callable(getattr(self.network, "load", None))
+
+
+def drawn(values, seed, every):
+    """Name -> parameters drawn by their names and shapes alone, so that every image has the same.
+
+    One that is all alike stays, as a scale of ones does; but with `every`, since frameworks begin otherwise: a vector is then drawn around
+    a half, which serves a scale and a bias.
+    """
+    found = {}
+    for name, value in values.items():
+        if value.size and (every or np.any(value != value.flat[0])):
+            digest = hashlib.sha256(("%d %s" % (seed, name)).encode()).hexdigest()
+            wide = value.size // value.shape[0] if value.ndim > 1 else value.size
+            normal = np.random.RandomState(int(digest[:8], 16)).standard_normal(value.shape) / np.sqrt(max(1, wide))
+            around = 0.5 if every and value.ndim < 2 else 0.0
+            found[name] = (around + normal).astype("float32").astype("float64")
+    return found
 
 
 @contextlib.contextmanager

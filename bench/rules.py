@@ -33,8 +33,11 @@ OWN = "own"
 _OWN_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*@[0-9a-f]{12}\Z")
 # Of each preset: the most seconds, the least windows, and the noise that is enough, as most networks of the catalog have them.
 _OWN_PRESETS = {"quick": (10, 30, 0.01), "standard": (90, 100, 0.005), "full": (300, 300, 0.003)}
-# Its settings by which the host holds two images against each other: the losses of its steps in float64, and the digest of its batches.
-OWN_LOSSES, OWN_BATCHES = "network_float64_losses", "network_batches"
+# Its settings by which the host holds two images against each other: the losses of its first steps in float64, the digest of its batches,
+# and that of the names and shapes of its drawn parameters. Where it has no proof in float64: why, the losses of several seeds as it was
+# measured, those of the first steps first, and how far the same steps scatter.
+OWN_LOSSES, OWN_BATCHES, OWN_NAMES = "network_float64_losses", "network_batches", "network_parameters"
+OWN_WHY, OWN_SEEDS, OWN_SCATTER = "network_not_in_float64", "network_losses_of_seeds", "network_losses_scatter"
 # The largest error that a host believes of a network's own steps, whatever bound the cell derived: of a loss relative to it, of a
 # tensor's movement relative to that, and how many tensors stayed.
 OWN_BOUNDS = {
@@ -108,7 +111,9 @@ MEASURED_STEPS = "some measured steps against the adapter's own gradients"
 # `what` of others.
 PEAK_OF_WINDOWS = "the peak of the device's memory in the measured windows alone"
 SHARE_OF_KERNELS = "the share of a step's time in which kernels ran"
-EXCUSES = {COUNT_OF_UPDATES: "updates", LOSSES_COMPARED: "learning"}
+# Of a person's own network that has no proof in float64.
+OWN_LEFT_OUT = {"the losses in float64": "loss", "the movement in float64": "parameter"}
+EXCUSES = dict(OWN_LEFT_OUT, **{COUNT_OF_UPDATES: "updates", LOSSES_COMPARED: "learning"})
 
 # The end of the name of a single operation's check at a size that was measured (bench.operators). Its error is in bounds.
 LAST_RUN = ", last run"

@@ -21,6 +21,8 @@ KINDS = {
     "nccl": r"libnccl",
     "allocator": r"lib(je|tc|mi)malloc|libc_malloc_debug|libefence|libdmalloc|libduma|lib[at]san",
 }
+# Files by which an image steers libraries of every process.
+FILES = ("/etc/nccl.conf", "/etc/ld.so.preload")
 _PACKAGES = re.compile(r"^.*/(site|dist)-packages/")
 # Of a wheel's own copy of a library the name holds a digest.
 _DIGEST = re.compile(r"-[0-9a-f]{8,}(?=\.so)")
@@ -92,6 +94,19 @@ def variables(threads):
     return {"variable " + name: found[name][:_LONGEST] for name in found if name not in given}
 
 
+def configuration(files=FILES):
+    """The content of each file that is there, in a line and without comments."""
+    found = {}
+    for path in files:
+        try:
+            with open(path, errors="replace") as file:
+                lines = [line.strip() for line in file.read(1 << 16).splitlines()]
+        except OSError:
+            continue
+        found["file " + path] = ("; ".join(line for line in lines if line and line[0] != "#") or "empty")[:_LONGEST]
+    return found
+
+
 def numpy_blas(numpy):
     """The BLAS that NumPy was built with, by its own words; None where it says nothing."""
     try:
@@ -113,4 +128,5 @@ def facts(framework, threads):
     found["numpy_blas"] = numpy_blas(numpy)
     found["installed_by"] = installed_by(sys.modules[framework]) if framework in sys.modules else None
     found.update(variables(threads))
+    found.update(configuration())
     return {name: value for name, value in found.items() if value is not None}

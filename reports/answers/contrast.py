@@ -61,7 +61,9 @@ def _recorded(cell: MeasuredCell) -> Iterator[tuple[str, str | roles.MemorySize]
         # A cell's row may have the driver too.
         yield from _in_words({"driver_version": entry.pop("driver")} if "driver" in entry else {})
         yield from _in_words(entry, "GPU ")
-    yield from _in_words(cell.settings, "setting ")
+    # Facts of a person's own network say that it is the same one: they explain no time.
+    settings = {name: value for name, value in cell.settings.items() if not name.startswith("network_")}
+    yield from _in_words(settings, "setting ")
     yield from _in_words(cell.versions)
 
 

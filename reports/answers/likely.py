@@ -6,7 +6,7 @@ import re
 from collections.abc import Container
 
 # A fact of the installation that may be absent, such as a variable that only one side sets. Absent is a value of it.
-MAY_BE_ABSENT = re.compile(r"setting (variable .+|allocator)")
+MAY_BE_ABSENT = re.compile(r"setting ((variable|file) .+|allocator)")
 
 # A cell has recorded the facts of its installation where it has one of these (bench/speed.py).
 _OF_INSTALLATION = ("setting numpy_blas", "setting installed_by", "setting openmp", "setting blas")
@@ -16,7 +16,7 @@ _REFERENCE_BLAS = re.compile(r"(^|/)(blas/)?lib(c?blas|lapack)\.so|^generic$")
 
 # The first that fits counts. What fits none comes after them.
 _ORDER = (
-    re.compile(r"setting variable .+"),
+    re.compile(r"setting (variable|file) .+"),
     re.compile(
         r"setting (allocator|threads.*|cpu_capability|mkldnn|xla|eager|deterministic|anomaly_detection|default_dtype)"
     ),

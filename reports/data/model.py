@@ -141,9 +141,14 @@ class MeasuredCell(StoredCell):
         return self.unsound or self.unproved or self.unfit
 
     @property
-    def proved_by_itself(self) -> bool:
-        """True of a person's own network: it is held against its own file in float64, and against the other images of the run."""
-        return bool(rules.is_own(self.key.workload))
+    def proof(self) -> str:
+        """The proof of what it computes: the catalog's reference; of a person's own network its own float64, or only the agreement of the
+        images; or none."""
+        if self.parity_passed is not True:
+            return "none"
+        if not rules.is_own(self.key.workload):
+            return "reference"
+        return "own float64" if rules.OWN_LOSSES in self.settings else "none" if self.unproved else "agreement"
 
     @property
     def unsound(self) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from bench import rules
 from reports import wording
 from reports.answers import standing_words
 from reports.answers.findings import Finding, measured_once, repeats_of, without_run
@@ -328,7 +329,7 @@ def failure(cell: MeasuredCell) -> tuple[str, str]:
     if cell.parity_passed is not True:
         return "failed", "wrong result" if cell.parity_passed is False else "not checked"
     if cell.unproved:
-        return "unranked", "no parity at fp32"
+        return "unranked", "images differ" if rules.is_own(cell.key.workload) else "no parity at fp32"
     return "unranked", "too noisy" if cell.too_noisy else "too few windows"
 
 

@@ -246,6 +246,9 @@ def _unproved(evidence: Evidence) -> Failure | None:
 def _excused(evidence: Evidence) -> set[str]:
     """The quantities that the cell need not check, as this host knows: what a cell says of itself excuses nothing."""
     recorder, cell, excused = evidence.recorder, evidence.cell, set()
+    if rules.is_own(cell.workload):
+        # It is ranked only where another image's losses agree with its own (runner.results.rank.own_agreement).
+        excused |= {*rules.OWN_LEFT_OUT.values()}
     if cell.workload in rules.framework_declaration(cell.framework).get("uncounted", ()):
         excused.add("updates")
     if data := recorder.data:

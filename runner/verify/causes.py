@@ -226,15 +226,14 @@ def _slowing(case: Case) -> Iterator[Cause]:
 
 def _variables(case: Case) -> Iterator[Cause]:
     own, other = case.facts.settings, case.reference.settings if case.reference else {}
-    named = [name for name in own if name.startswith(VARIABLE) and own[name] != other.get(name)]
-    for name in named if case.reference else ():
-        yield Cause(
-            f"{name.removeprefix(VARIABLE)} is set", _both(name, own, other), f"unset {name.removeprefix(VARIABLE)}"
-        )
+    for name in (name for name in own if case.reference and own[name] != other.get(name)):
+        kind, _, what = name.partition(" ")
+        if verb := STEERS.get(kind):
+            yield Cause(f"{what} is set", _both(name, own, other), f"{verb} {what}")
 
 
-# How the names of settings begin that are variables of the process (bench/speed.py).
-VARIABLE = "variable "
+# How the names of settings begin that are variables of the process, or files that steer its libraries (bench/speed.py); and the remedy.
+STEERS = {"variable": "unset", "file": "look at"}
 
 
 def _both(name: str, own: Mapping[str, object], other: Mapping[str, object]) -> str:

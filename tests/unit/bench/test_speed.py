@@ -99,6 +99,17 @@ def test_the_variables_of_the_start_are_those_that_the_process_was_given() -> No
     assert speed.started_with("/no/such/file") == set()
 
 
+def test_files_by_which_an_image_steers_libraries_are_told_with_what_they_say(tmp_path: Path) -> None:
+    (tmp_path / "nccl.conf").write_text("# of our site\nNCCL_P2P_DISABLE=1\n\nNCCL_DEBUG=WARN\n")
+    (tmp_path / "ld.so.preload").write_bytes(b"")
+    (tmp_path / "long").write_bytes(b"\xff" * 5000)
+    found = speed.configuration([str(tmp_path / name) for name in ("nccl.conf", "ld.so.preload", "long", "absent")])
+    assert found[f"file {tmp_path / 'nccl.conf'}"] == "NCCL_P2P_DISABLE=1; NCCL_DEBUG=WARN"
+    assert found[f"file {tmp_path / 'ld.so.preload'}"] == "empty"
+    assert len(found) == 3
+    assert max(map(len, found.values())) == 300
+
+
 def test_the_facts_of_a_cell_have_no_empty_ones() -> None:
     assert "no-such-module" not in sys.modules
     found = speed.facts("no-such-module", 2)

@@ -72,6 +72,7 @@ def test_of_another_blas_that_is_no_reference_the_release_stands_before_it() -> 
             {"setting variable LD_PRELOAD": "libjemalloc.so.2", "setting allocator": "/usr/lib/libjemalloc.so.2"},
             "setting variable LD_PRELOAD none → libjemalloc.so.2",
         ),
+        ({"setting file /etc/nccl.conf": "NCCL_DEBUG=WARN"}, "setting file /etc/nccl.conf none → NCCL_DEBUG=WARN"),
     ],
 )
 def test_one_planted_thing_stands_first_whichever_side_has_it(planted: dict[str, str], first: str) -> None:

@@ -149,6 +149,7 @@ def test_a_cuda_version_that_is_no_version_names_no_cause() -> None:
         ({"cpu_capability": "DEFAULT"}, {"cpu_capability": "AVX2"}, "vector instructions are not used", "DEFAULT here, and AVX2"),
         ({"allocator": "/lib/libc_malloc_debug.so.0"}, {}, "another allocator", "libc_malloc_debug.so.0 here, and not set"),
         ({"variable XLA_FLAGS": "--slow"}, {}, "XLA_FLAGS is set", "--slow here, and not set in the reference"),
+        ({"file /etc/nccl.conf": "NCCL_P2P_DISABLE=1"}, {}, "/etc/nccl.conf is set", "NCCL_P2P_DISABLE=1 here"),
         ({"mkldnn": False}, {"mkldnn": True}, "mkldnn is off", "reads back as off"),
         ({"numpy_blas": "blas"}, {"numpy_blas": "scipy-openblas"}, "another numpy blas", "blas is blas here, and scipy-openblas"),
         ({"build_type": "Debug"}, {"build_type": "Release"}, "a debug build", "Debug here, and Release"),
