@@ -405,8 +405,7 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
 
 def _named_again(workload: str, manifest: Mapping[str, Any]) -> str:
     """The word by which a command takes a workload: of a person's own network the folder of the copy that its run keeps."""
-    copy = Path(out_of(manifest)) / str(manifest.get("run_id")) / "networks" / workload
-    return str(copy) if rules.is_own(workload) else workload
+    return RunStore(Path(out_of(manifest)) / str(manifest.get("run_id"))).word(workload)
 
 
 def _command_of_the_kit(row: Row, manifest: Mapping[str, Any]) -> str:

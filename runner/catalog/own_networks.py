@@ -33,6 +33,11 @@ class OwnNetwork(Workload):
     # framework -> the content of its file, and the file's name
     files: dict[str, tuple[str, bytes]] = Field(exclude=True)
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """File's name -> its content, a character a byte."""
+        return {name: content.decode("latin-1") for name, content in self.files.values()}
+
 
 def is_path(word: str) -> bool:
     """True if this word of --workloads is the path of a person's network, and no workload's name."""

@@ -15,6 +15,7 @@ from typing import Any
 from runner.catalog.architectures import why_not
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import load_catalog
+from runner.catalog.own_networks import OwnNetwork, own_networks
 from runner.catalog.workloads import Workload, load_workloads
 from runner.nodes.link import Heard, Link, opened
 from runner.nodes.transports.transport import Node, Nodes, NodesError
@@ -79,6 +80,12 @@ class Fleet:
     own: messages.Versions = field(default_factory=releases.versions)
     frameworks: Mapping[str, Any] = field(default_factory=load_frameworks)
     workloads: Mapping[str, Workload] = field(default_factory=load_workloads)
+    # A person's own, which no node has.
+    networks: tuple[OwnNetwork, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.networks = tuple(own_networks(self.options.workloads).values())
+        self.workloads = {**self.workloads, **{network.name: network for network in self.networks}}
 
     def taken(self) -> list[Member]:
         """The nodes that take part."""
@@ -161,9 +168,14 @@ class Fleet:
                 options = self.options.model_dump(mode="json") | (
                     {"gpus": member.node.gpus} if member.node.gpus else {}
                 )
-                heard.link.send(
-                    messages.Look(node=member.name, options=options, cpus=member.node.cpus, sharing=member.node.sharing)
+                look = messages.Look(
+                    node=member.name,
+                    options=options,
+                    networks={network.name: network.texts for network in self.networks},
+                    cpus=member.node.cpus,
+                    sharing=member.node.sharing,
                 )
+                heard.link.send(look)
         elif isinstance(message, messages.Refusal):
             self.refuse(member, message.why)
         elif isinstance(message, messages.Hello):

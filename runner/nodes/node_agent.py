@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections import deque
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 
 from bench import identity
 from runner.catalog.architectures import kernel_machine
+from runner.catalog.own_networks import is_path
 from runner.engines.base import ReadyImage
 from runner.errors import HostFaultError, UserError
 from runner.machine import lease, telemetry
@@ -98,6 +100,16 @@ def _listen(source: BinaryIO, agent: Agent) -> None:
     return agent.leave()
 
 
+def _with_networks(options: Options, look: messages.Look, folder: Path) -> Options:
+    """The options with a person's own networks by the files that the driver sent: its paths are of its own machine."""
+    words = [word for word in options.workloads if not is_path(word)]
+    for name, files in look.networks.items():
+        (folder / name).mkdir()
+        for file, content in files.items():
+            (folder / name / file).write_bytes(content.encode("latin-1"))
+    return options.model_copy(update={"workloads": (*words, *(str(folder / name) for name in look.networks))})
+
+
 class Agent:
     """The cells of one run on this node. The main thread calls run(); another one take() and leave()."""
 
@@ -155,9 +167,10 @@ class Agent:
 
     def run(self) -> None:
         """Do what the driver says until leave(). Raises UserError for what this node cannot do."""
-        prospect = self._look(self._next(messages.Look))
-        order = self._next(messages.Begin)
         with contextlib.ExitStack() as stack:
+            networks = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dlbench-networks-")))
+            prospect = self._look(self._next(messages.Look), networks)
+            order = self._next(messages.Begin)
             leased = [] if order.leased else prospect.leased(prospect.jobs)
             stack.enter_context(lease.hold(leased, order.run, self._say, prospect.options.wait))
             boards = prospect.boards(prospect.jobs)
@@ -166,6 +179,7 @@ class Agent:
             stack.callback(self._spool.close)
             monitor = stack.enter_context(telemetry.Monitor())
             run = store.RunStore(stack.enter_context(self._spool.scratch()) / order.run)
+            begin.keep_networks(prospect.options, run)
             code = identity.code_digests({(cell.framework, cell.workload) for cell in prospect.plan.cells})
             context = attempt_context(prospect, run, monitor, dict(code), self._keep)
             self._cells = CellRunner(context, prospect.machine, _Observer(self), lambda _: 0.0)
@@ -207,8 +221,8 @@ class Agent:
             raise UserError(f"the driver sent {order.kind} instead of {kind.__name__.lower()}")
         return order
 
-    def _look(self, look: messages.Look) -> Prospect:
-        """Find what this node would run, and say it."""
+    def _look(self, look: messages.Look, networks: Path) -> Prospect:
+        """Find what this node would run, and say it. networks: an empty folder for a person's own networks."""
         self._node = look.node
         if look.cpus is not None:
             try:
@@ -224,7 +238,7 @@ class Agent:
             options = stored_options(Path("the driver's options"), look.options)
         if options.data and not options.data.is_dir():
             raise UserError(f"--data: there is no folder {options.data} on this node; put the data sets there")
-        prospect = begin.look_ahead(options)
+        prospect = begin.look_ahead(_with_networks(options, look, networks))
         cpu = prospect.machine.cpu
         cpu = replace(cpu, memory_bytes=cpu.memory_bytes // look.sharing)
         prospect = replace(prospect, machine=replace(prospect.machine, cpu=cpu))

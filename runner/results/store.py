@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench import rules
 from runner import known_messages, trees
 from runner.errors import ExitCode
 from runner.results.on_disk import derived
@@ -77,6 +78,10 @@ class RunStore:
     def network_folder(self, workload: str) -> Path:
         """The folder that holds the files of a person's own network, and nothing else: its cells see it and cannot write it."""
         return self.folder / "networks" / workload
+
+    def word(self, workload: str) -> str:
+        """The word by which --workloads takes a workload of this run: of a person's own network the copy that the run keeps."""
+        return str(self.network_folder(workload)) if rules.is_own(workload) else workload
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         replace_bytes(self.folder / "run.json", json.dumps(manifest, indent=2, sort_keys=True).encode())

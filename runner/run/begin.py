@@ -180,8 +180,6 @@ def start(
     options: Options, argv: Sequence[str], minutes: float | None = None, look: Look = look_ahead
 ) -> tuple[Prospect, store.RunStore]:
     """Plan a new run and make its folder. Raises UsageError when nothing can be run. `minutes`: its time limit."""
-    if options.nodes is not None and any(map(own_networks.is_path, options.workloads)):
-        raise UsageError("--workloads: a network of your own is measured on one machine: leave --nodes out")
     prospect = look(options, minutes)
     refuse_nothing(prospect)
     if options.nodes is None:
@@ -213,11 +211,16 @@ def start(
         }
         | prospect.facts()
     )
+    keep_networks(options, run)
+    remember(run.run_id, options)
+    return prospect, run
+
+
+def keep_networks(options: Options, run: store.RunStore) -> None:
+    """Lay the own networks of a run into its folder, where its cells read them."""
     for network in own_networks.own_networks(options.workloads).values():
         for name, content in network.files.values():
             store.write_bytes(run.network_folder(network.name) / name, content)
-    remember(run.run_id, options)
-    return prospect, run
 
 
 def _with_stored_networks(options: Options, run: store.RunStore) -> Options:
@@ -225,7 +228,7 @@ def _with_stored_networks(options: Options, run: store.RunStore) -> Options:
     words = [word for word in options.workloads if not own_networks.is_path(word)]
     if len(words) == len(options.workloads):
         return options
-    stored = sorted(str(folder) for folder in run.network_folder("").glob("*@*"))
+    stored = sorted(run.word(folder.name) for folder in run.network_folder("").glob("*@*"))
     return options.model_copy(update={"workloads": (*words, *stored)})
 
 
@@ -301,13 +304,16 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
     options = stored_options(run.folder / "run.json", manifest.get("options"))
     _refuse_gone(name, options)
     _trust(name, options, given, run.run_id)
-    options = _with_stored_networks(options, run)
     if options.nodes is not None:
         # The nodes may have to be waited for, and the other runner may hold them.
         with lease.alone(run.folder):
             pass
     # `wait` belongs to the call.
-    prospect = look(options.model_copy(update={"wait": given.wait}), None)
+    stored = _with_stored_networks(options, run)
+    prospect = look(stored.model_copy(update={"wait": given.wait}), None)
+    if stored.workloads != options.workloads:
+        # They keep the paths that the user gave.
+        prospect = replace(prospect, options=prospect.options.model_copy(update={"workloads": options.workloads}))
     _refuse_moved(name, manifest.get("foreign") or {}, prospect)
     planned = {cell["id"]: str(cell.get("image")) for cell in manifest["plan"]}
     today = {cell.id for cell in prospect.plan.cells}

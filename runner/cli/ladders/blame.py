@@ -128,12 +128,8 @@ def _refuse_mistakes(options: Options, common: Sequence[str]) -> None:
     """Raises UserError for workloads and frameworks that no ladder can have. common: the frameworks that both images serve."""
     if not options.workloads:
         raise UserError("--workloads: name what became slower or faster, e.g. --workloads mlp-mnist")
-    if any(map(is_path, options.workloads)):
-        raise UserError(
-            "--workloads: blame takes the catalog's workloads; measure the two images with your own network by "
-            "`runner matrix --workloads ./my_net.py --images A,B`, and `runner compare` the images of that run"
-        )
-    if why := unknown_name("--workloads", options.workloads, sorted(load_workloads())):
+    named = [word for word in options.workloads if not is_path(word)]
+    if why := unknown_name("--workloads", named, sorted(load_workloads())):
         raise UserError(why)
     if common and (other := [name for name in options.frameworks if name not in common]):
         raise UserError(f"--frameworks: both images serve {', '.join(common)}, and not {other[0]}")
@@ -154,7 +150,7 @@ def _measured_again(
         note(folded(f"{changes} stands out: a second run of its two images (--once leaves it out)", to_stderr=True))
         of = {
             "images": (ladder.images[first].name, ladder.images[last].name),
-            "workloads": tuple(dict.fromkeys(cell.key.workload for cell in cells)),
+            "workloads": tuple(dict.fromkeys(run.word(cell.key.workload) for cell in cells)),
             "frameworks": tuple(dict.fromkeys(cell.framework for cell in cells)),
             "precisions": tuple(dict.fromkeys(cell.key.precision for cell in cells)),
             "modes": tuple(dict.fromkeys(cell.mode for cell in cells)),

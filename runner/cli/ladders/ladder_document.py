@@ -78,11 +78,13 @@ def judged(run: RunStore, ladder: Ladder, margin: float, again: Sequence[RunStor
     """
     groups = [group for second in again for one in load([second.folder], ANSWER).workloads for group in one.groups]
     for one in _of_run(run, ladder, margin):
-        yield _seen_twice(one, ladder, margin, groups)
+        yield _seen_twice(one, run.word(one.cell.key.workload), ladder, margin, groups)
 
 
-def _seen_twice(one: JudgedLadder, ladder: Ladder, margin: float, again: Sequence[Group]) -> JudgedLadder:
-    """The judgement, whose step is named only where another run shows it too."""
+def _seen_twice(
+    one: JudgedLadder, workload: str, ladder: Ladder, margin: float, again: Sequence[Group]
+) -> JudgedLadder:
+    """The judgement, whose step is named only where another run shows it too. workload: as --workloads takes it."""
     if one.found is None or one.found.culprit is None:
         return one
     first, last = one.spans[one.found.culprit]
@@ -92,10 +94,9 @@ def _seen_twice(one: JudgedLadder, ladder: Ladder, margin: float, again: Sequenc
         return one
     alone = None if verdicts else (first, last)
     if alone:
-        key = one.cell.key
         why = (
             f"{changes} stands out in this run, and one session may move one image by itself. Measure its two images once more: `runner "
-            f"matrix --catalog {ladder.folder} --images {','.join(names)} --frameworks {one.cell.framework} --workloads {key.workload} "
+            f"matrix --catalog {ladder.folder} --images {','.join(names)} --frameworks {one.cell.framework} --workloads {workload} "
             f"--modes {one.cell.mode} --repeats 7`; then this command with --resume and --again names the step, or not"
         )
     else:

@@ -37,6 +37,10 @@ def _in_a_line(text: str) -> str:
 Line = Annotated[str, Field(max_length=16 * MOST_LINE), AfterValidator(_in_a_line)]
 NodeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:-]{0,100}$")]
 RunId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+# A person's own network: its name, the names of its files, and their content, a character a byte.
+NetworkName = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*@[0-9a-f]{12}$", max_length=200)]
+FileName = Annotated[str, Field(pattern=r"^[^/\x00]{1,250}\.py$")]
+FileContent = Annotated[str, Field(max_length=1 << 20, pattern=r"^[\x00-\xff]*$")]
 ImageName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")]
 # As an engine names what an image holds. Tables and pages show it.
 Digest = Annotated[str, Field(pattern=r"^[A-Za-z0-9:@/+._-]{0,300}$")]
@@ -71,6 +75,7 @@ class Look(_Message):
     kind: Literal["look"] = "look"
     node: NodeName
     options: dict[str, Any]
+    networks: dict[NetworkName, Annotated[dict[FileName, FileContent], Field(max_length=20)]] = {}
     # The CPUs that this agent and its cells may use. None: those that it finds.
     cpus: tuple[int, ...] | None = None
     # The number of nodes that share the memory of its machine.

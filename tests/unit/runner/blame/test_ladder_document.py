@@ -14,7 +14,7 @@ from runner.blame.ladder import Ladder
 from runner.cli.ladders import blame
 from runner.cli.ladders.ladder_document import BlameDocument, document, judged
 from runner.cli.main import app
-from runner.errors import ExitCode
+from runner.errors import ExitCode, UserError
 from runner.results.store import RunStore
 from runner.run.options import Options
 from tests.fixtures import synthetic
@@ -50,6 +50,15 @@ def said(
     text = capsys.readouterr().out
     printed = json.dumps({"schema": 1, **document(run, LADDER, 0.05, answers, seconds)})
     return cast(BlameDocument, valid("blame", printed)), text
+
+
+def test_a_persons_own_network_is_a_workload_and_further_runs_take_its_copy(tmp_path: Path) -> None:
+    blame._refuse_mistakes(Options(workloads=("./net.py", "mlp-mnist")), ("torch",))
+    with pytest.raises(UserError, match="there is no 'net'"):
+        blame._refuse_mistakes(Options(workloads=("./net.py", "net")), ("torch",))
+    run = RunStore(tmp_path)
+    assert run.word("net@0123456789ab") == str(tmp_path / "networks" / "net@0123456789ab")
+    assert run.word("mlp-mnist") == "mlp-mnist"
 
 
 def test_the_step_that_holds_the_change_is_named(

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from runner.catalog.own_networks import read
 from runner.machine import lease
 from runner.nodes.node_agent import Agent, _Pipe
 from runner.nodes.transports.transport import Node
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Decoder
 from runner.results.parcel import decode
+from runner.run.options import Options
 from tests.fixtures.nodes import RUN, Hand, toy_node
 from tests.fixtures.waiting import wait_for
 from tests.unit.processes import marked
@@ -168,6 +170,35 @@ def test_a_node_that_lacks_the_data_refuses_with_a_sentence(agent: Callable[...,
         hand.link.send(messages.Look(node="n1", options=options))
         assert why in hand.hear(messages.Refusal).why
         assert "exit code 0" in hand.hear_end().why
+
+
+def test_a_persons_own_network_comes_with_the_first_message_and_its_cells_read_it(
+    agent: Callable[..., Hand], tmp_path: Path
+) -> None:
+    file = tmp_path / "here" / "net.py"
+    file.parent.mkdir()
+    file.write_bytes('FRAMEWORK, ITEMS = "torch", 8  # ü\ndef batch(random): ...\nclass Network: ...\n'.encode())
+    network = read(file)
+    hand = agent(seconds=5.0)
+    hand.hear(messages.Versions)
+    options = Options(gpus="none", workloads=("/only/on/the/driver/net.py",)).model_dump(mode="json")
+    hand.link.send(messages.Look(node="n1", options=options, networks={network.name: network.texts}))
+    cells = hand.hear(messages.Hello).cells
+    assert {(cell.workload, cell.framework, cell.batch) for cell in cells} == {(network.name, "torch", 8)}
+    hand.link.send(messages.Begin(run=RUN, leased=True))
+    hand.hear(messages.Begun)
+    hand.prepare(cells[0].image)
+    hand.run(cells[0])
+    wait_for((tmp_path / "started").is_file)
+    words = (tmp_path / "started").read_text().split()
+    folder = Path(words[words.index("--data") + 1])
+    assert [path.name for path in folder.iterdir()] == ["net.py"]
+    assert (folder / "net.py").read_bytes() == file.read_bytes()
+    hand.link.send(messages.Bye())
+    hand.hear_end()
+    wait_for(lambda: not processes())
+    assert left_on_disk(tmp_path) == []
+    assert not folder.exists()
 
 
 def test_cpus_that_a_node_does_not_have_are_refused_with_a_sentence(agent: Callable[..., Hand]) -> None:
