@@ -184,9 +184,11 @@ def quoting(path):
     """An error in a network's file becomes a NetworkError that quotes the last line of the file that was run. Full memory stays itself."""
     try:
         yield
-    except (BenchError, MemoryError):
+    except BenchError:
         raise
-    except Exception as error:
+    except MemoryError as error:
+        raise MemoryError("%s: %s" % (_where(path, error), error))
+    except (Exception, SystemExit) as error:
         if "out of memory" in str(error).lower() or "RESOURCE_EXHAUSTED" in str(error):
             raise
         raise NetworkError("%s: %s: %s" % (_where(path, error), type(error).__name__, error))

@@ -17,12 +17,13 @@ from reports.answers.conditions import drifts
 from reports.answers.contrast import ALPHA, METHOD, OF_EVERY_IMAGE, Contrast, Side, as_ranked, shown
 from reports.answers.left import Left
 from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, matched, measured, unpaired
+from reports.answers.profile_changes import profile_changes
 from reports.answers.sessions import SHARED, CommonShift, between_runs, two_runs
 from reports.data.model import Tables
 from reports.wording import framework_name, listing, percent, plural
 from runner.errors import ExitCode, one_code
 from runner.results.cells import MOST_NAMES, not_yet_run
-from runner.results.on_disk.image_names import is_address
+from runner.results.on_disk.image_names import NO_LOCK, is_address
 from runner.results.on_disk.roles import NamedCell
 from runner.results.rank.ranking import MARGIN, Verdict
 from runner.results.statistics import SESSION_DEVIATION, of_kind
@@ -103,6 +104,7 @@ class Comparison:
     unpaired: tuple[Unpaired, ...]
     shift: CommonShift | None = None  # of two runs
     left: tuple[Left, ...] = ()  # what the runs of these cells planned and have not yet run
+    profiled: tuple[str, ...] = ()  # sentences on the operations in which two profiles differ
 
     @property
     def exit_code(self) -> int:
@@ -189,7 +191,8 @@ def comparison(tables: Tables, a: str, b: str, by: str | None = None, margin: fl
     rows = rows if kind.name == "run" else as_ranked(rows, tables.groups)
     runs = {cell.run_id for cell in (*left_cells, *right_cells)}
     lacking = of_runs.left((cell for cell in tables.cells if cell.run_id in runs), tables.runs)
-    return Comparison(kind.name, a, b, margin, rows, tuple(unpaired(left, right, a, b)), shift, lacking)
+    profiled = tuple(profile_changes(rows, tables.profiles))
+    return Comparison(kind.name, a, b, margin, rows, tuple(unpaired(left, right, a, b)), shift, lacking, profiled)
 
 
 def different_images(comparison: Comparison) -> tuple[list[str], list[str]] | None:
@@ -391,12 +394,12 @@ def remarks(comparison: Comparison) -> list[str]:
     rest = list(_to_tell_more(comparison)) if undecided else []
     rest += _of_more_runs(comparison)
     said = f"{visible(comparison.b, 80)} against {visible(comparison.a, 80)}: {comparison.summary}"
-    moved = [visible(line, 400) for line in _moved_names(comparison)]
-    return [said, *moved, *(visible(line, 300) for line in rest), *drifted, *missed]
+    moved = [visible(line, 400) for line in _of_no_catalog(comparison)]
+    return [said, *comparison.profiled, *moved, *(visible(line, 300) for line in rest), *drifted, *missed]
 
 
-def _moved_names(comparison: Comparison) -> Iterator[str]:
-    """A line for each image of no catalog whose name meant another image on the other side."""
+def _of_no_catalog(comparison: Comparison) -> Iterator[str]:
+    """Lines for each image of no catalog: it has no lock, and its name may have meant another image on the other side."""
     sides: dict[str, list[set[str]]] = {}
     for row in comparison.rows:
         for at, side in enumerate(_SIDES):
@@ -404,6 +407,7 @@ def _moved_names(comparison: Comparison) -> Iterator[str]:
                 if is_address(cell.image):
                     sides.setdefault(cell.image, [set(), set()])[at].add(str(cell.row.get("image_digest")))
     for name, (before, after) in sides.items():
+        yield f"{name}: {NO_LOCK} ({listing(sorted(before | after))})"
         if before and after and before != after:
             yield (
                 f"{name} is not the same image on both sides: {listing(sorted(before))} in {comparison.a}, {listing(sorted(after))} in "

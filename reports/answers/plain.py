@@ -21,6 +21,7 @@ from reports.answers.to_loss import CLOCK, COLUMNS, LossAnswer
 from reports.data.costs import Cost
 from reports.data.model import MeasuredCell, Ranked, Tables
 from reports.wording import device_name, listing, number, percent, plural, says_nothing
+from runner.results.on_disk.image_names import NO_LOCK, is_address
 from runner.text import visible
 
 # Enough for the data to show how far repeats differ.
@@ -171,6 +172,8 @@ def _ranked(entry: Ranked, said: Collection[str]) -> tuple[str, ...]:
     ends = "too few to tell" if step is not None and says_nothing(step) else ends
     rate = cell.items_per_second.value if cell.items_per_second else None
     beside = [word for word in _beside(cell) if word not in said]
+    beside += [NO_LOCK] if is_address(cell.image) else []
+    beside += ["proved by agreement"] if cell.proof == "agreement" else []
     notes = "; ".join(filter(None, [standing_words.notes(entry), *beside]))
     return cell.label, _ms(step.value if step else None), ends, number(rate), number(entry.ratio.value), notes
 

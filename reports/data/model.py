@@ -157,7 +157,8 @@ class MeasuredCell(StoredCell):
             return (self.reason or self.status) if self.status != "ok" else "no steady window"
         if self.parity_passed is not True:
             return "parity failed" if self.parity_passed is False else "parity was not checked"
-        return ""
+        # Of a person's own network that is no doubt on a bound: images compute two things.
+        return self.unproved if rules.is_own(self.key.workload) else ""
 
     @property
     def unfit(self) -> str:

@@ -72,6 +72,8 @@ if TYPE_CHECKING:
 FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "telemetry")  # of the store
 # The tables for an answer in words. Telemetry shows if the machine was busy.
 ANSWER = ("cells", "samples", "parity", "telemetry")
+# Those for a comparison of two sides: why they differ, too.
+COMPARED = (*ANSWER, "profile")
 # The tables for an answer from the cells' own step times: it asks for no proof's tensors, and not how cells stand beside one another.
 STEPS = ("cells", "samples", "telemetry")
 # The tables that show the scatter of repeats.

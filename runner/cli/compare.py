@@ -13,7 +13,7 @@ from reports.answers import comparison as answers
 from reports.answers.export import comma_separated
 from reports.answers.partners import has_both
 from reports.data.model import Tables
-from reports.data.tables import ANSWER, load, load_readable
+from reports.data.tables import COMPARED, load, load_readable
 from reports.wording import listing
 from runner.catalog.names import full_name
 from runner.cli.shared import (
@@ -86,7 +86,7 @@ def compare(
             )
     else:
         named = list(split_words(runs))
-        tables = load(chosen_runs(named, out), ANSWER) if named else _newest_with_both(out, a, b, by)
+        tables = load(chosen_runs(named, out), COMPARED) if named else _newest_with_both(out, a, b, by)
         comparison = answers.comparison(tables, a, b, by, margin / 100)
     if output is not None:
         # The page's libraries take longer to load than the comparison takes.
@@ -126,10 +126,10 @@ def _with_others(pair: Sequence[Path]) -> Tables:
     near = sorted(others, key=lambda path: min(abs(order.index(path) - order.index(side)) for side in sides))[
         :MOST_OTHERS
     ]
-    tables, _ = load_readable(renewed([*pair, *near], readable=True), ANSWER)
+    tables, _ = load_readable(renewed([*pair, *near], readable=True), COMPARED)
     names = {run.run_id for run in tables.runs}
     # A side that cannot be read says why.
-    return tables if names >= {RunStore(side).run_id for side in sides} else load(renewed(pair), ANSWER)
+    return tables if names >= {RunStore(side).run_id for side in sides} else load(renewed(pair), COMPARED)
 
 
 def _planned(store: RunStore) -> set[str]:
@@ -148,8 +148,8 @@ def _newest_with_both(out: Path, a: str, b: str, by: str | None) -> Tables:
     """The newest run that has both sides, which it names; without one, the newest run. A run of `runner verify` often has one side."""
     folders = stored_runs(out)[:-MOST_RUNS:-1]
     for folder in folders:
-        tables = load(renewed([folder]), ANSWER)
+        tables = load(renewed([folder]), COMPARED)
         if has_both(tables, a, b, by):
             note(f"looked up in run {visible(folder.name)}")
             return tables
-    return load(folders[:1], ANSWER)
+    return load(folders[:1], COMPARED)

@@ -68,6 +68,9 @@ _LACKS_FILE = re.compile(
     r"No module named|ImportError|cannot open shared object|No such file or directory|FileNotFoundError"
 )
 
+# A call in a stack, as Python's faulthandler prints it: the innermost comes first.
+_IN_FILE = re.compile(r'File "[^"]*?([^"/]+\.py)", line (\d+)')
+
 # From the signal that makes a hanging cell print its stack to the signal that ends it.
 _DUMP_SECONDS = 3.0
 
@@ -312,6 +315,12 @@ class Attempt:
         cell, site = self.job.cell, self._site
         return site.run.network_folder(cell.workload).resolve() if rules.is_own(cell.workload) else site.data
 
+    def _own_line(self, log: str) -> str:
+        """The innermost line of a person's own file in the stack that a hanging cell printed, as the end of a sentence; or empty."""
+        folder = self._data()
+        names = {path.name for path in folder.iterdir()} if folder else set()
+        return next((f" in {name}, line {line}" for name, line in _IN_FILE.findall(log) if name in names), "")
+
     def _folder(self, prepared: ReadyImage) -> Path:
         """The folder that the cells of its image write."""
         image = self.job.cell.image
@@ -342,6 +351,8 @@ class Attempt:
         if self._ended_by and self._ended_by[0] in _HANGS and ended.out_of_memory:
             # The kernel had killed processes of it for memory, and it waited for them: that is the reason.
             self._ended_by = None
+        if self._ended_by and self._ended_by[0] in _HANGS and rules.is_own(self.job.cell.workload):
+            self._ended_by = self._ended_by[0], self._ended_by[1] + self._own_line(ended.log_tail)
         if ended.left:
             kind, why = self._ended_by or (
                 ("protocol", recorder.problem) if recorder.problem else ("engine", "it was ended")

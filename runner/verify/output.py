@@ -14,6 +14,7 @@ from reports.wording import apart, says_nothing, step_interval, too_wide, wide_r
 from runner.errors import ExitCode
 from runner.results import parity
 from runner.results.cells import MOST_NAMES
+from runner.results.on_disk.image_names import NO_LOCK, is_address
 from runner.results.vendors.known_issues import known_issues
 from runner.terminal import folded, print_table
 from runner.text import number, plural, visible
@@ -154,6 +155,9 @@ def details(verification: Verification) -> Iterator[str]:
         yield visible(f"{kind}: {_names(same)}: {reason}", 800)
         yield from beside
         yield from _proved(same)
+    for image in dict.fromkeys(finding.facts.image for finding in verification.findings):
+        if is_address(image):
+            yield visible(f"{image}: {NO_LOCK}", 400)
     for whole in verification.wholes:
         yield visible(f"{whole.verdict}: {whole.reason}", 800)
     yield from (visible(line, MOST_NAMES) for line in verification.waiting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import tarfile
 from collections.abc import Callable
@@ -12,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 from runner.catalog.addresses import ForeignImage, is_file
 from runner.catalog.architectures import by_name
 from runner.errors import EngineError
-from runner.images.docker_client import DeniedError, DockerError, NotThereError, asking, find_image, patient, pull_image
+from runner.images.docker_client import (
+    DeniedError,
+    DockerError,
+    NotThereError,
+    asking,
+    bytes_to_pull,
+    find_image,
+    patient,
+    pull_image,
+)
 from runner.paths import BENCH
 from runner.results.on_disk.image_names import PREFIX
 
@@ -33,7 +43,8 @@ def obtain(client: DockerClient, address: str, say: Callable[[str], None]) -> En
         return _loaded(client, Path(reference).expanduser(), say)
     if image := find_image(client, reference):
         return image
-    say(f"{address} is not here and is fetched from its registry")
+    size = bytes_to_pull(reference, _docker_name(platform.machine()))
+    say(f"{address} is not here and is fetched from its registry{f': {size / 1e9:.2f} GB' if size else ''}")
     try:
         return pull_image(client, reference, say)
     except NotThereError as error:

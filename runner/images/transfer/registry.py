@@ -27,6 +27,7 @@ from runner.images.docker_client import (
     NotThereError,
     asking,
     find_image,
+    in_the_open,
     pull_image,
     registry_digest,
     say_bytes,
@@ -200,8 +201,7 @@ def _push_index(name: str, references: Sequence[str]) -> str:
     """
     # A Docker of 20.10 has the command only so.
     environment = {**os.environ, "DOCKER_CLI_EXPERIMENTAL": "enabled"}
-    # The engine takes a registry of its own machine without encryption; the program must be told.
-    plain = ["--insecure"] if re.match(r"(127\.|localhost[:/])", name) else []
+    plain = in_the_open(name)
     for words in (["create", "--amend", *plain, name, *references], ["push", "--purge", *plain, name]):
         command = ["docker", "manifest", *words]
         try:

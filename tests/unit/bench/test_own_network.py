@@ -90,6 +90,12 @@ BAD = {
         f"        if {LATE}: p['w'] = p['w'][:19]\n        return loss\n",
     ),
     "no parameters": ("self.parameters", "self.weights"),
+    "ends the process": ("        self.taken += 1\n", "        raise SystemExit(0)\n"),
+    "no step": ("    def step(self, x, y):\n", "    def steps(self, x, y):\n"),
+    "a batch that raises": (
+        "    return random.standard_normal",
+        "    raise KeyError('no data')\n    return random.standard_normal",
+    ),
     "random numbers": (
         "        hidden = np.tanh(",
         "        x = x * (self.random.uniform(0, 1, x.shape) > 0.1)\n        hidden = np.tanh(",
@@ -106,6 +112,9 @@ QUOTED = {
     "lacks an import": ("unsupported", "this image lacks what the file imports"),
     "a shape that changes": ("framework", 'net.py, line 25: `hidden = np.tanh(x @ p["w"])`: ValueError'),
     "no parameters": ("data", "set self.parameters to a dict of arrays"),
+    "ends the process": ("framework", "net.py, line 23: `raise SystemExit(0)`: SystemExit: 0"),
+    "no step": ("framework", "AttributeError: 'Network' object has no attribute 'step'"),
+    "a batch that raises": ("framework", "`raise KeyError('no data')`: KeyError: 'no data'"),
     "random numbers": ("unsupported", "does a step draw random numbers"),
 }
 
@@ -209,3 +218,79 @@ def test_dropout_is_declared_and_then_left_out_of_the_proof(cell: Cell) -> None:
     declared = of(cell(text.replace("ITEMS = 8", "ITEMS = 8\nDROPOUT = True")), "parity")
     assert all(check["passed"] for check in declared), declared
     assert any(check["tensor"].startswith("a measured step, without random numbers") for check in declared)
+
+
+def test_a_file_that_prints_a_megabyte_speaks_on_the_log_and_not_in_the_events(cell: Cell) -> None:
+    loud = planted("        self.taken += 1\n", "        self.taken += 1\n        print('x' * 5000)\n")
+    events = cell(loud)
+    assert of(events, "error") == []
+    assert of(events, "end")[0]["status"] == "ok"
+
+
+WIDE = "        self.taken += 1\n        if x.dtype == np.float64: raise TypeError('no float64 kernel')\n"
+
+
+def test_a_network_that_has_no_float64_tells_the_losses_of_several_seeds(cell: Cell) -> None:
+    events = cell(planted("        self.taken += 1\n", WIDE))
+    assert of(events, "error") == []
+    assert {event["what"] for event in of(events, "left-out")} >= set(rules.OWN_LEFT_OUT)
+    assert {check["quantity"] for check in of(events, "parity")} == {"moved"}
+    settings = of(events, "environment")[-1]["settings"]
+    assert "no float64 kernel" in settings[rules.OWN_WHY]
+    assert "raise TypeError('no float64 kernel')" in settings[rules.OWN_WHY]
+    losses = [float(word) for word in settings[rules.OWN_SEEDS].split(", ")]
+    assert len(losses) == 12
+    assert 0 < float(settings[rules.OWN_SCATTER]) < 1e-5
+    # The first are those of the steps that float64 would have proved.
+    right = of(cell(NETWORK), "environment")[-1]["settings"][rules.OWN_LOSSES]
+    assert losses[:3] == pytest.approx([float(word) for word in right.split(", ")], rel=1e-5)
+
+
+def test_a_network_that_cannot_leave_random_numbers_out_says_so(cell: Cell) -> None:
+    dropped = "        x = x * (self.random.uniform(0, 1, x.shape) > 0.1)\n        hidden = np.tanh("
+    text = planted("        hidden = np.tanh(", dropped).replace("ITEMS = 8", 'ITEMS = 8\nDROPOUT = "always"')
+    events = cell(text)
+    assert of(events, "error") == []
+    settings = of(events, "environment")[-1]["settings"]
+    assert "always draw random numbers" in settings[rules.OWN_WHY]
+    assert 1e-3 < float(settings[rules.OWN_SCATTER]) < 1
+
+
+EXCHANGE = """
+    def read(self):
+        return {"first": self.parameters["w"].T, "second": self.parameters["v"].T}
+
+    def load(self, values):
+        self.parameters = {"w": values["first"].T.astype("float32"), "v": values["second"].T.astype("float32")}
+"""
+
+
+def test_two_files_that_name_their_parameters_otherwise_begin_alike_by_read_and_load(cell: Cell) -> None:
+    other = NETWORK.replace('p["w"]', 'p["u"]').replace('"w":', '"u":')
+
+    def told(text: str) -> dict[str, Any]:
+        events = cell(text)
+        assert of(events, "error") == []
+        return dict(of(events, "environment")[-1]["settings"])
+
+    named = (rules.OWN_NAMES, rules.OWN_LOSSES)
+    assert [told(other)[name] for name in named] != [told(NETWORK)[name] for name in named]
+    renamed = EXCHANGE.replace('parameters["w"]', 'parameters["u"]').replace('"w":', '"u":')
+    assert [told(other + renamed)[name] for name in named] == [told(NETWORK + EXCHANGE)[name] for name in named]
+
+
+def test_a_load_that_leaves_a_parameter_out_is_named(cell: Cell) -> None:
+    lazy = EXCHANGE.replace('"v": values["second"].T.astype("float32")', '"v": self.parameters["v"]')
+    (error,) = of(cell(NETWORK + lazy), "error")
+    assert "load() did not set second to what it was given" in error["message"]
+    (error,) = of(
+        cell(
+            NETWORK
+            + EXCHANGE.replace("return {", "return [")
+            .replace("T}", "T]")
+            .replace('"first": ', "")
+            .replace('"second": ', "")
+        ),
+        "error",
+    )
+    assert "read() must return a dict of NumPy arrays" in error["message"]

@@ -1,0 +1,87 @@
+"""A person's own network from the command line, in an interpreter of theirs: bad files beside a good one, verify, and several nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.paths import PROJECT
+from tests.unit.bench.test_own_network import BAD, NETWORK, TOY, planted
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
+
+BEGIN = "        self.taken += 1\n"
+# No program of a test may take all of a machine: a leak ends here.
+MOST_BYTES = 4 << 30
+# What is wrong with a file -> (its text, what the row of its cell says).
+FILES = {
+    "raises": (planted(*BAD["raises"]), "line 24: `raise ValueError('no luck')`: ValueError: no luck"),
+    "never-steps": (planted(*BAD["no step"]), "'Network' object has no attribute 'step'"),
+    "returns-nan": (planted(*BAD["not finite"]), "step() returned a loss of nan: training diverged"),
+    "leaks": (
+        planted(BEGIN, BEGIN + "        self.kept = getattr(self, 'kept', []) + [b'x' * (1 << 28)]\n"),
+        "line 24: `self.kept =",
+    ),
+    "prints": (
+        planted(BEGIN, BEGIN + "        print('{' * (1 << 20))\n        raise OSError('printed')\n"),
+        "OSError: printed",
+    ),
+    "sleeps": (
+        planted(BEGIN, BEGIN + "        import time; time.sleep(600)\n"),
+        "had not ended after 20 s and was stopped in sleeps.py, line 24",
+    ),
+    "changes-shape": (planted(*BAD["a shape that changes"]), '`hidden = np.tanh(x @ p["w"])`: ValueError'),
+    "lies-on-items": (planted(*BAD["other rows"]), "batch() has 9 rows and ITEMS says 8"),
+    "lacks-import": (planted(*BAD["lacks an import"]), "this image lacks what the file imports"),
+    "ends": (planted(*BAD["ends the process"]), "`raise SystemExit(0)`: SystemExit: 0"),
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy with the toy framework, whose cells take a second or two."""
+    copy = tmp_path_factory.mktemp("project")
+    for name in ("bench", "runner", "reports", "images"):
+        shutil.copytree(PROJECT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(TOY, copy / "bench" / "frameworks" / "toy")
+    table = copy / "bench" / "rules.py"
+    table.write_text(table.read_text().replace('"quick": (10, 30, 0.01)', '"quick": (2, 12, 1e-9)'))
+    return copy
+
+
+def runner(project: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command in a folder of a person, with an empty home."""
+    own = {"PYTHONPATH": str(project), "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
+    own |= {"XDG_DATA_HOME": str(folder / "data"), "DLBENCH_LEASES": str(folder / "leases")}
+    command = [sys.executable, "-P", "-m", "runner", *words, "--gpus", "none"]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES)),
+    )
+
+
+def test_ten_bad_files_are_ten_sentences_and_the_good_one_is_measured(project: Path, tmp_path: Path) -> None:
+    for name, (text, _) in FILES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "good.py").write_text(NETWORK)
+    named = ",".join(f"./{path.name}" for path in sorted(tmp_path.glob("*.py")))
+    words = ("--engine", "host", "--workloads", named, "--repeats", "1", "--timeout", "20", "--format", "json")
+    ended = runner(project, tmp_path, "matrix", *words)
+    assert "Traceback" not in ended.stderr, ended.stderr[-3000:]
+    assert ended.returncode == 1, ended.stderr[-3000:]
+    cells = {str(cell["workload"]).partition("@")[0]: cell for cell in json.loads(ended.stdout)["results"]}
+    assert cells.pop("good")["status"] == "ok"
+    said = {name: str(cell["reason"]) for name, cell in cells.items() if cell["status"] == "failed"}
+    assert {name: FILES[name][1] in said.get(name, "") for name in FILES} == dict.fromkeys(FILES, True), said
