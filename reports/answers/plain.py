@@ -22,6 +22,7 @@ from reports.data.costs import Cost
 from reports.data.model import MeasuredCell, Ranked, Tables
 from reports.wording import device_name, listing, number, percent, plural, says_nothing
 from runner.results.on_disk.image_names import NO_LOCK, is_address
+from runner.results.rank.own_agreement import worst_apart
 from runner.text import visible
 
 # Enough for the data to show how far repeats differ.
@@ -234,6 +235,15 @@ def _under(finding: Finding, left: Mapping[str, Left], short: bool) -> Iterator[
     if len(ranked) > 1:
         yield from _confidence(finding, left, short)
     yield from _remedies([finding])
+    if apart := worst_apart(ranked):
+        yield _in_one_sentence(finding, *apart)
+
+
+def _in_one_sentence(finding: Finding, apart: float, in_float64: bool) -> str:
+    """The answer on a person's own network: the order, the ratios, and that the images compute the same."""
+    told = standing_words.detail(replace(finding.standing, rivals=())).rstrip(".") if finding.standing else ""
+    proof = f"worst loss off by {number(apart, 2)}{' in float64' if in_float64 else ', by agreement'}"
+    return visible(f"so: {'; '.join(filter(None, [finding.headline, told]))}; they compute the same ({proof})", 1000)
 
 
 def _remedies(found: Sequence[Finding]) -> Iterator[str]:
@@ -254,7 +264,8 @@ def _confidence(finding: Finding, left: Mapping[str, Left], short: bool) -> Iter
     if of is None:
         return
     # The headline names those that are as fast or open.
-    if said := standing_words.detail(replace(of, same=(), open=(), unrun=()) if short else of):
+    own = worst_apart(ranked) is not None
+    if said := "" if own else standing_words.detail(replace(of, same=(), open=(), unrun=()) if short else of):
         yield visible(said, 1000)
     yield from (visible(words, 300) for words in finding.changed)
     if of.starved:

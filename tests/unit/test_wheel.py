@@ -17,6 +17,7 @@ from runner.catalog.images import load_catalog
 from runner.images.installing import pip_configuration
 from runner.paths import PROJECT, find_program
 from tests.fixtures.commands import fresh_runner
+from tests.fixtures.own_files import own_files
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +137,24 @@ def test_a_cell_is_measured_by_a_wheel_in_an_empty_folder(installed: Runner, tmp
     assert "ok   torch-2.13.0-cpu torch mlp-mnist" in measured.stderr + measured.stdout
     (run,) = (tmp_path / "results").iterdir()
     assert (run / "report.html").is_file()
+
+
+def test_a_persons_own_network_is_measured_and_verified_by_a_wheel(installed: Runner, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(own_files()["residual_torch.py"])
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    site = {"XDG_CACHE_HOME": cache, **pip_configuration.variables(sys.executable)}
+    words = ("--workloads", "./net.py", "--gpus", "none")
+    measured = installed("matrix", "--engine", "venv", "--images", "torch-2.13.0-cpu", "--repeats", "1", *words, **site)
+    assert measured.returncode == 0, measured.stderr
+    assert "ok   torch-2.13.0-cpu torch net@" in measured.stderr + measured.stdout
+    # One's own interpreter: that of the environment.
+    python = next(Path(cache).glob("dlbench/venvs/torch-2.13.0-cpu-*/bin/python"))
+    mine = ("--python", str(python), "--against", "none", "--repeats", "2", "--most-repeats", "2", "--format", "json")
+    verified = installed("verify", *words, *mine, "--references", "none", **site)
+    assert verified.returncode == 3, verified.stderr
+    (finding,) = json.loads(verified.stdout)["findings"]
+    assert (finding["verdict"], finding["parity_passed"]) == ("no-reference", True)
+    assert finding["facts"]["workload"].startswith("net@")
 
 
 def test_the_folder_that_a_cell_gets_on_its_path_holds_the_tree_and_no_package_of_the_host(environment: Path) -> None:

@@ -37,6 +37,17 @@ def agreed(cells: Sequence[Cell]) -> list[Cell]:
     return [_held(cell, mine, told) if (mine := _told(cell)) else cell for cell in cells]
 
 
+def worst_apart(cells: Sequence[StoredCell]) -> tuple[float, bool] | None:
+    """(how far the first losses of these cells are apart at most, relative to the largest; whether all are of float64). None where fewer
+    than two told them, or they are of other networks."""
+    told = [facts for cell in cells if (facts := _told(cell))]
+    if len(told) < 2 or len({cell.key.workload for cell in cells}) > 1:
+        return None
+    steps = list(zip(*(facts.losses for facts in told), strict=False))
+    largest = max(abs(loss) for step in steps for loss in step) or 1.0
+    return max(max(step) - min(step) for step in steps) / largest, not any(facts.why_not for facts in told)
+
+
 def _told(cell: StoredCell) -> _Told | None:
     """The facts by which a cell is held; None of any other cell, and where it did not tell them."""
     settings = cell.environment.get("settings")

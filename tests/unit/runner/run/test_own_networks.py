@@ -85,3 +85,32 @@ def test_ten_bad_files_are_ten_sentences_and_the_good_one_is_measured(project: P
     assert cells.pop("good")["status"] == "ok"
     said = {name: str(cell["reason"]) for name, cell in cells.items() if cell["status"] == "failed"}
     assert {name: FILES[name][1] in said.get(name, "") for name in FILES} == dict.fromkeys(FILES, True), said
+
+
+def test_verify_judges_an_interpreter_by_a_network_of_ones_own(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NETWORK)
+    words = ("--workloads", "./net.py", "--python", sys.executable, "--repeats", "2", "--most-repeats", "2")
+    ended = runner(project, tmp_path, "verify", *words, "--references", "none", "--format", "json")
+    assert ended.returncode == 3, ended.stderr[-3000:]
+    (finding,) = json.loads(ended.stdout)["findings"]
+    assert finding["facts"]["workload"].startswith("net@")
+    assert (finding["verdict"], finding["parity_passed"], finding["facts"]["framework"]) == (
+        "no-reference",
+        True,
+        "toy",
+    )
+    (run,) = (tmp_path / "results").glob("2*")
+    saved = runner(project, tmp_path, "reference", "save", run.name, "--name", "mine")
+    assert saved.returncode == 0, saved.stderr
+    again = runner(project, tmp_path, "verify", *words, "--format", "json")
+    (finding,) = json.loads(again.stdout)["findings"]
+    assert finding["reference"] == "mine", again.stderr
+
+
+def test_two_nodes_measure_a_network_that_only_the_driver_has(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NETWORK)
+    words = ("--engine", "host", "--workloads", "./net.py", "--repeats", "2", "--nodes", "local:2")
+    ended = runner(project, tmp_path, "matrix", *words, "--format", "json")
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    results = json.loads(ended.stdout)["results"]
+    assert [(one["status"], one["parity_passed"]) for one in results] == [("ok", True)] * 2
