@@ -50,7 +50,7 @@ def end_of(run: RunStore, capsys: pytest.CaptureFixture[str]) -> list[str]:
     )
     reporter = Reporter()
     capsys.readouterr()
-    assert conclude(prospect, run, "", reporter.write, 10.0, 17, reporter.show) == 1
+    assert conclude(prospect, run, "", reporter.write, 10.0, 17, reporter.show).code == 1
     return capsys.readouterr().err.splitlines()
 
 

@@ -148,7 +148,7 @@ def test_one_cell_in_which_one_window_in_three_takes_1_6_times_as_long_is_slower
     answers = [stalling(random, process, ((), (0,)))[0] for _ in range(trials)]
     assert share([rows[0].longer for rows in answers]) >= 0.9
     assert share([any(row.longer for row in rows[1:]) for rows in answers]) <= 0.05
-    assert any("stalls that the first run has not make it" in rows[0].reason for rows in answers) == (process > 0.02)
+    assert any("stalls that the first run has not are enough" in rows[0].reason for rows in answers) == (process > 0.02)
 
 
 def test_stalls_that_both_runs_have_are_no_change() -> None:
@@ -196,7 +196,7 @@ def test_cells_that_do_not_agree_are_judged_by_their_own_ratios() -> None:
         assert [row.longer for row in rows] == [level > 1 for level in levels]
     # Of three cells nobody can tell whether 3 % was the machine: that is less than two sessions of a CPU may differ by.
     assert not any(row.longer for row in compared(random, (quiet, quiet), [1.03] * 3, 3)[0])
-    assert all(row.longer for row in compared(random, (quiet, quiet), [1.045] * 3, 3, "cuda")[0])
+    assert all(row.longer for row in compared(random, (quiet, quiet), [1.06] * 3, 3, "cuda")[0])
 
 
 def test_sides_of_one_run_have_no_session_between_them() -> None:

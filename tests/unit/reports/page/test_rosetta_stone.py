@@ -97,7 +97,10 @@ def test_the_report_imports_of_the_runner_its_results_and_of_the_bench_its_facts
         "runner",
         "runner.errors",
         "runner.known_messages",
-        *(f"runner.messages{name}" for name in ("", ".known", ".of_engines", ".of_gpus", ".of_machines")),
+        *(
+            f"runner.messages{name}"
+            for name in ("", ".known", ".of_engines", ".of_gpus", ".of_machines", ".of_schedulers")
+        ),
         "runner.paths",
         "runner.text",
         "runner.trees",
