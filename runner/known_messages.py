@@ -19,8 +19,11 @@ from runner.text import in_a_line
 # The first that fits counts.
 KNOWN = (*OF_ENGINES, *OF_GPUS, *OF_SCHEDULERS, *OF_MACHINES)
 
-# A line of a program of Slurm's: its name, and how bad it is.
-_OF_SLURM = re.compile(r"(?:s[a-z_]+(?:-[\w.]+)?): (?:error|fatal): +(?=\S)")
+# A line of a program of Slurm's, without what it says of a request that goes its way.
+_OF_SLURM = re.compile(
+    r"(?:salloc|srun|sbatch|sinfo|squeue|scontrol|slurm[\w.-]*): +(?:(?:error|fatal): +)?"
+    r"(?=\S)(?!Granted|Pending|job \d+ queued|job \d+ has been allocated|Nodes|Waiting|Relinquishing|Force Terminated)"
+)
 # A message of several lines is short. What Python prints of an error has its sentence at the end.
 _TRACEBACK = "Traceback (most recent call last)"
 

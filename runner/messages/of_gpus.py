@@ -151,6 +151,16 @@ OF_GPUS: tuple[Known, ...] = (
         "look at `nvidia-cuda-mps-control` and its logs, or take CUDA_MPS_PIPE_DIRECTORY out of the environment",
     ),
     Known(
+        r"CUDA_ERROR_NOT_PERMITTED|cudaErrorNotPermitted",
+        "this user may not do so on the GPU: MPS's server is another user's, or a profiler or device of it is for root only",
+        "look whose `nvidia-cuda-mps-server` runs, and take CUDA_MPS_PIPE_DIRECTORY out of the environment",
+    ),
+    Known(
+        r"[Cc]annot create Cublas handle|cublasCreate(_v2)?\b[^\n]*fail|failed to create cublas handle",
+        "cuBLAS could not start on the GPU: its memory is full, or MPS's server does not take the process",
+        "look with `runner gpus` who else uses it, and at CUDA_MPS_PIPE_DIRECTORY in the environment",
+    ),
+    Known(
         r"libcuda\.so\.1: cannot open shared object file",
         "the container was started without a GPU, or without the capability `compute`",
         "`runner doctor` tells why",

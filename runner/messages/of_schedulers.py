@@ -24,7 +24,17 @@ OF_SCHEDULERS: tuple[Known, ...] = (
         "`scontrol ping` names its machine: start slurmctld there, or try again later",
     ),
     Known(
-        r"Socket timed out on send/recv|Communication connection failure|Task launch for \S+ failed on node|Application launch failed",
+        r"Prolog (failure|error)|failed in (the )?[Pp]rolog|prolog failed",
+        "what the site runs on a node before each job (its prolog) failed there, so the job was taken back",
+        "`sinfo -R` names the node with its reason, and slurmd's log on it tells more; name other nodes until it is mended",
+    ),
+    Known(
+        r"layout tasks on given cpus|failed to distribute tasks|Unable to satisfy cpu bind|More processors requested than permitted",
+        "the step asks for other CPUs than the job has on the node, or binds them otherwise than Slurm can",
+        "start the runner outside of another srun; look at the variables SLURM_CPU_BIND, SLURM_HINT and SRUN_CPUS_PER_TASK",
+    ),
+    Known(
+        r"Socket timed out on send/recv|Communication connection failure",
         "slurmctld, or slurmd on the node, does not answer in time: it is busy or down, a firewall is between, or MUNGE's keys differ",
         "`scontrol ping` and `systemctl status slurmd munge` on the node",
     ),
@@ -73,6 +83,13 @@ OF_SCHEDULERS: tuple[Known, ...] = (
         "Slurm ended a process that took more memory than the job has",
         "give the allocation more memory (`--mem=0` is all of the node's)",
     ),
+    # A step of Slurm's that has no entry of its own above
+    Known(
+        r"(Task|Application) launch (for \S+ )?failed",
+        "Slurm could not start a process on the node",
+        "slurmd's log on the node tells why; `systemctl status slurmd munge` there",
+        general=True,
+    ),
     Known(
         r"Version mismatch: The cluster was started with",
         "this Python or Ray is of another release than the cluster's",
@@ -87,6 +104,16 @@ OF_SCHEDULERS: tuple[Known, ...] = (
         r"waiting for node to startup|node has not been updated within|raylet[^\n]*(failed|died)",
         "Ray's processes on a machine did not start, or belong to an older session",
         "`ray stop --force` and `ray start` again there; its logs lie in /tmp/ray/session_latest/logs",
+    ),
+    Known(
+        r"missed too many heartbeats|missing too many heartbeats|marked (as )?dead|its node has died",
+        "Ray lost the node: its raylet ended, or the node was too busy or its network too slow to answer",
+        "raylet.out in /tmp/ray/session_latest/logs and `dmesg` on that node tell which; then `ray start` there again",
+    ),
+    Known(
+        r"does not match persisted value",
+        "another Ray has the same port on this machine, or an older session is still there",
+        "`ray stop --force`, or `ray start --port` with a port of one's own",
     ),
     Known(
         r"exceeded K8s pod memory limits|OutOfMemoryError: Task was killed|low on memory",
@@ -108,6 +135,12 @@ OF_SCHEDULERS: tuple[Known, ...] = (
         r"The actor is dead because|[Aa]ctor died unexpectedly",
         "a process of Ray's on that node ended",
         "`dmesg | grep -i 'out of memory'` there tells if memory ran out; else its logs in /tmp/ray/session_latest/logs",
+        general=True,
+    ),
+    Known(
+        r"^(salloc|srun|sinfo|squeue|scontrol|slurmstepd|slurm_load\w+): |\nslurm(stepd|_load\w+): ",
+        "Slurm refused it",
+        "its words say why; `sinfo -R`, `scontrol show partition`, and slurmctld's log tell more; a site has rules of its own",
         general=True,
     ),
 )

@@ -144,7 +144,7 @@ class Slurm(Nodes):
             if line.startswith(_GRANTED):
                 return line.removeprefix(_GRANTED).strip()
             if waiting := re.search(r"job ([0-9]+) queued", line):
-                say(f"slurm: job {waiting[1]} waits in line for {what}; Ctrl-C takes it back")
+                say(f"slurm: job {waiting[1]} waits in line for {what}{_reason(waiting[1])}; Ctrl-C takes it back")
             printed = (printed + line)[-_MOST_WORDS:]
         why = explained(printed) or "salloc ended without a word"
         raise NodesError(f"--nodes slurm:{self._where}: Slurm granted no allocation: {why}")
@@ -195,6 +195,14 @@ class Slurm(Nodes):
         return [*words, f"--partition={sorted(partitions)[0]}", f"--nodelist={','.join(names)}"], plural(
             len(names), "node"
         )
+
+
+def _reason(number: str) -> str:
+    """Slurm's word for the reason why a job waits, as a clause; empty where it has none yet."""
+    with contextlib.suppress(NodesError):
+        reason = _asked("squeue", "-h", "-j", number, "-o", "%r").strip()
+        return f" ({in_a_line(reason, 200)})" if reason not in ("", "None") else ""
+    return ""
 
 
 def _srun(job: Allocation, name: str) -> tuple[str, ...]:

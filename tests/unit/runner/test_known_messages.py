@@ -292,6 +292,16 @@ _SCHEDULERS = {
     "slurm_load_partitions: Unable to contact slurm controller (connect failure)": ("connect failure", "slurmctld"),
     "srun: error: Task launch for StepId=47.0 failed on node n0: Invalid job credential": ("Invalid job credential", "munge.key"),
     "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.\nsrun: error: n0: task 0: Out Of Memory": ("Out Of Memory", "--mem=0"),
+    "salloc: Granted job allocation 7\nsalloc: Prolog failure on node n3\nsalloc: error: Job allocation 7 has been revoked": (
+        "Prolog failure on node n3; Job allocation 7 has been revoked", "sinfo -R",
+    ),
+    "srun: error: Task launch for StepId=1.4 failed on node n0: Unable to layout tasks on given cpus\nsrun: error: Application launch "
+    "failed: Unable to layout tasks on given cpus": ("layout tasks", "SLURM_CPU_BIND"),
+    "salloc: error: Users must say --ntasks here.\nsalloc: error: Job submit/allocate failed: Unspecified error": (
+        "Users must say --ntasks here.; Job submit", "rules of its own",
+    ),
+    "the actor's node was terminated unexpectedly: health check failed due to missing too many heartbeats": ("heartbeats", "raylet.out"),
+    "Session name session_2 does not match persisted value b'session_1'. Perhaps there was an error": ("persisted", "--port"),
     "Version mismatch: The cluster was started with:\n    Ray: 2.9.3\n    Python: 3.10.13\nThis process was started with:\n"
     "    Ray: 2.9.3\n    Python: 3.10.12\n": ("3.10.13 This process was started with: Ray: 2.9.3 Python: 3.10.12", "that the cluster has"),
     "Failed to set up runtime environment.\nOSError: [Errno 28] No space left on device: '/tmp/ray/session_latest/x'": (
