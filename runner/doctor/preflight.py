@@ -39,7 +39,7 @@ from runner.text import plural
 from runner.verify.causes import Case, of_ceilings
 from runner.verify.probes.ceilings import Ceilings, CeilingsError, best, is_machine_busy, measure
 from runner.verify.probes.same_bits import Bits, measure_bits, odd_ones
-from runner.verify.probes.yardstick import measure_yardstick, shortfall
+from runner.verify.probes.yardstick import OF_THE_DISTRIBUTION, measure_yardstick, reference_blas, shortfall
 from runner.verify.references.saved import Reference, SavedCell
 
 # Seconds of level 1, and of level 2 for each device beside that. Slurm kills a HealthCheckProgram after 60 s.
@@ -220,7 +220,8 @@ def _device_checks(ready: _Ready, references: Sequence[Reference]) -> Iterator[C
                 yield Check(name, OPEN, f"they are not known: {error}")
             else:
                 yield _ceilings(name, rates, framework, _like(place, framework, cells[0].precision, rates, references))
-                if place.kind == "cpu" and cells[0].precision == "fp32" and not is_machine_busy(rates):
+                told = not is_machine_busy(rates) or reference_blas(rates.libraries)
+                if place.kind == "cpu" and cells[0].precision == "fp32" and told:
                     yield _beside_yardstick(f"product {framework} on {where}", framework, rates, slot)
             if rules.adapter_path(framework, "_bits"):
                 yield from _bits(ready, framework, slot, where, bits.setdefault((place.model, framework), {}))
@@ -264,9 +265,11 @@ def _beside_yardstick(name: str, framework: str, rates: Ceilings, slot: Slot) ->
         yardstick = measure_yardstick(slot, _LABEL)
     except CeilingsError as error:
         return Check(name, OPEN, f"what these cores can do is not known: {error}")
-    if is_machine_busy(yardstick):
+    short = shortfall(framework, rates, yardstick)
+    # Other work may lower one rate and not the other. Where the reference BLAS is loaded, it is not what explains so much.
+    if is_machine_busy(yardstick) and not (short and reference_blas(rates.libraries)):
         return Check(name, OPEN, "other work began meanwhile", "the rates say nothing about it", "end the other work")
-    if short := shortfall(framework, rates, yardstick):
+    if short:
         return Check(name, FAIL, short.saw, "its cells take several times as long", short.fix)
     return Check(name, OK, f"the runner's own NumPy does {best(yardstick.numpy.matmul_flops) / 1e9:.0f} GFLOP/s here")
 
@@ -290,6 +293,9 @@ def _ceilings(name: str, rates: Ceilings, framework: str, like: SavedCell | None
     saw = rates.sentence(framework)
     if is_machine_busy(rates):
         busy = f"{rates.load:.1f} processes were running on {rates.cpus} CPUs"
+        if blas := reference_blas(rates.libraries):
+            means = f"whatever the rates: its BLAS is the reference one, {blas}, which is not made for speed"
+            return Check(name, OPEN, f"{saw}; {busy}", means, OF_THE_DISTRIBUTION)
         return Check(name, OPEN, f"{saw}; {busy}", "the rates say nothing about the machine", "end the other work")
     if like is None:
         return Check(name, OK, f"{saw}; no reference has this device's")

@@ -83,6 +83,16 @@ OF_SCHEDULERS: tuple[Known, ...] = (
         "Slurm ended a process that took more memory than the job has",
         "give the allocation more memory (`--mem=0` is all of the node's)",
     ),
+    Known(
+        r"execve\(\): [^\n]*No such file or directory|couldn't chdir to",
+        "the node does not have this machine's folders, and the runner is started there by the same path",
+        "install the runner in a folder that all nodes share, or by the same path on each of them",
+    ),
+    Known(
+        r"Could not establish a configuration source|DNS SRV lookup failed|Unable to process configuration file",
+        "Slurm's programs find no slurm.conf here",
+        "run it on a login node, or set SLURM_CONF to the site's file",
+    ),
     # A step of Slurm's that has no entry of its own above
     Known(
         r"(Task|Application) launch (for \S+ )?failed",
@@ -99,6 +109,11 @@ OF_SCHEDULERS: tuple[Known, ...] = (
         r"[Uu]nable to connect to GCS|[Ff]ailed to (connect to|get cluster ID from) GCS|waiting for GCS",
         "no head of Ray in this release answers at that address: 6379 is its usual port, and 8265 that of its page",
         "`ray status` on the head; the address is what `ray start --head` printed",
+    ),
+    Known(
+        r"HTTP proxy returned response code|failed to connect to all addresses",
+        "Ray's processes do not reach one another: a proxy or a firewall is between",
+        "set no_proxy to the machines of the cluster, or take http_proxy and https_proxy out of the environment, here and where Ray starts",
     ),
     Known(
         r"waiting for node to startup|node has not been updated within|raylet[^\n]*(failed|died)",
@@ -126,7 +141,7 @@ OF_SCHEDULERS: tuple[Known, ...] = (
         "clear it, or start Ray with --temp-dir on another disk",
     ),
     Known(
-        r"(Failed to set ?up|associated) runtime env",
+        r"(Failed to set ?up|associated) runtime env|GetOrCreateRuntimeEnv",
         "Ray could not make the environment of its worker on that node",
         "runtime_env_agent.log in /tmp/ray/session_latest/logs on it tells why",
         general=True,

@@ -301,6 +301,10 @@ _SCHEDULERS = {
         "Users must say --ntasks here.; Job submit", "rules of its own",
     ),
     "the actor's node was terminated unexpectedly: health check failed due to missing too many heartbeats": ("heartbeats", "raylet.out"),
+    "slurmstepd: error: execve(): /home/me/dlbench/.venv/bin/python: No such file or directory\nsrun: error: n0: task 0: Exited with "
+    "exit code 2": ("/home/me/dlbench", "all nodes share"),
+    "sinfo: error: fetch_config: DNS SRV lookup failed\nsinfo: fatal: Could not establish a configuration source": ("DNS", "SLURM_CONF"),
+    "IOError: 14: failed to connect to all addresses; last error: HTTP proxy returned response code 403": ("proxy", "no_proxy"),
     "Session name session_2 does not match persisted value b'session_1'. Perhaps there was an error": ("persisted", "--port"),
     "Version mismatch: The cluster was started with:\n    Ray: 2.9.3\n    Python: 3.10.13\nThis process was started with:\n"
     "    Ray: 2.9.3\n    Python: 3.10.12\n": ("3.10.13 This process was started with: Ray: 2.9.3 Python: 3.10.12", "that the cluster has"),

@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from bench import ceilings as probe
 from runner.catalog.images import PROJECT
+from runner.doctor import preflight
+from runner.engines.base import Slot
 from runner.verify.probes import yardstick
 from runner.verify.probes.ceilings import Ceilings, parse
 
@@ -114,3 +117,19 @@ def test_a_distribution_s_numpy_with_the_reference_blas_is_far_below_the_runner_
     short = yardstick.shortfall("none", sick, own)
     assert short is not None
     assert "its BLAS is the reference one" in short.saw
+
+
+@pytest.mark.parametrize(
+    ("libraries", "status"), [((), preflight.OPEN), ((REFERENCE,), preflight.FAIL)], ids=["another", "the reference"]
+)
+def test_beside_other_work_only_the_reference_blas_is_told(
+    libraries: tuple[str, ...], status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = {"load": 7.5}
+    own, here = (each.model_copy(update=busy) for each in (rates(6, 6, libraries), rates(40)))
+    monkeypatch.setattr(preflight, "measure_yardstick", lambda *_: here)
+    product = preflight._beside_yardstick("product", "torch", own, cast(Slot, None))
+    assert product.status == status
+    ceilings = preflight._ceilings("ceilings", own, "torch", None)
+    assert ceilings.status == preflight.OPEN
+    assert (REFERENCE in ceilings.means, "libopenblas0-pthread" in ceilings.fix) == (bool(libraries),) * 2
