@@ -34,7 +34,8 @@ MEANINGS: Mapping[ExitCode, str] = {
     ExitCode.FOUND: "something was found: slower, wrong, failed, changed, or not all was run",
     ExitCode.USAGE: "a mistake of the command line, or a file that cannot be read",
     ExitCode.OPEN: "open: it was measured or looked at, and is not decided",
-    ExitCode.CANNOT_BEGIN: "it could not begin: an engine, GPUs, a network or room is lacking, or a folder cannot be written",
+    ExitCode.CANNOT_BEGIN: "it could not begin, or its machine failed before an answer: an engine, GPUs, a network or room is lacking, or "
+    "a folder cannot be written",
     ExitCode.INTERRUPTED: "interrupted",
 }
 

@@ -95,6 +95,10 @@ def _assumed(ratio: Ratio) -> str:
     return ", ".join(parts) or "–"
 
 
+# What kept a verification from an answer, where something cut it short.
+_CUT = {ExitCode.CANNOT_BEGIN: "the machine failed before it was decided", ExitCode.INTERRUPTED: "interrupted"}
+
+
 def ending(verification: Verification) -> str:
     """The result of the whole: no more than its cells do."""
     kinds = [finding.kind for finding in verification.findings]
@@ -115,7 +119,8 @@ def ending(verification: Verification) -> str:
         counts.append(
             f"{unknown} of {plural(len(gpus), 'comparison')} of {'nodes and ' if nodes else ''}GPUs not judged"
         )
-    return f"open: nothing failed, and {passed} of {plural(len(kinds), 'cell')} passed; {', '.join(counts)}"
+    begin = _CUT.get(verification.cut_by, "open")
+    return f"{begin}: nothing failed, and {passed} of {plural(len(kinds), 'cell')} passed; {', '.join(counts)}"
 
 
 def _ending_of_pass(verification: Verification, nodes: str) -> str:

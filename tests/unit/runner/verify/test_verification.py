@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from runner.cli.main import app
+from runner.errors import ExitCode
 from runner.json_document import print_document
 from runner.results.statistics import fewest_windows, ratio_estimate
 from runner.verify import output as verify_output
@@ -625,3 +626,18 @@ def test_an_installation_that_stalls_is_slow_and_the_stalls_are_said(tmp_path: P
     said = "stalls: one window in 3 takes 1.6 times as long, and the reference's do not: that alone makes it "
     assert said in torch_cnn(found).reason
     assert found.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("cut_by", "begin"),
+    [(ExitCode.CANNOT_BEGIN, "the machine failed before it was decided"), (ExitCode.INTERRUPTED, "interrupted")],
+)
+def test_what_cut_a_verification_short_is_its_code_where_it_is_open_and_only_there(
+    cut_by: ExitCode, begin: str, again: Path, lab: Reference
+) -> None:
+    passed, alone = torch_cnn(assess([again], [lab])), torch_cnn(assess([again], []))
+    cut = Verification((alone,), cut_by=cut_by)
+    assert cut.exit_code == document(cut)["exit_code"] == cut_by
+    assert verify_output.ending(cut).startswith(f"{begin}: nothing failed, and 0 of 1 cell passed")
+    assert Verification((passed,), cut_by=cut_by).exit_code == ExitCode.OK, "it was decided before"
+    assert Verification((replace(passed, kind="slow"), alone), cut_by=cut_by).exit_code == ExitCode.FOUND
