@@ -63,7 +63,7 @@ def execute(
     write_report: Callable[[Path], Path],
     resumed: bool = False,
     show_answer: Callable[[Path], None] | None = None,
-) -> summary.Ended:
+) -> summary.Conclusion:
     """Run the jobs that have not ended on the nodes, store them, and write the report. As run.execution.execute."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(interruptible())

@@ -94,7 +94,7 @@ def execute(
     meanwhile: Meanwhile | None = None,
     show_answer: Callable[[Path], None] | None = None,
     minutes: float | None = None,
-) -> summary.Ended:
+) -> summary.Conclusion:
     """Run the jobs that have not ended, store them, and write the report.
 
     `write_report` takes the run's folder and returns the report's path. `resumed`: another runner began this run.

@@ -25,7 +25,7 @@ INTERRUPTED = "interrupted"
 Made = TypeVar("Made")
 
 
-class Ended(NamedTuple):
+class Conclusion(NamedTuple):
     """The exit code of a run, and what cut it short: INTERRUPTED, CANNOT_BEGIN where the machine failed under it, else OK."""
 
     code: ExitCode
@@ -72,7 +72,7 @@ def conclude(
     minutes: float | None = None,
     measured: int = 0,
     show_answer: Callable[[Path], None] | None = None,
-) -> Ended:
+) -> Conclusion:
     """Write the report, print the answer, what ended and how to go on.
 
     `why_ended`: why not every repeat had its turn. `minutes`: the limit of the run's time. What it did not reach is no failure, if
@@ -106,7 +106,7 @@ def conclude(
     # A repeat that is due again was not measured.
     code = code_of(len(missing), interrupted, minutes, max(0, measured - len(again)), failed + fault)
     stop = ExitCode.INTERRUPTED if interrupted else ExitCode.CANNOT_BEGIN if fault else ExitCode.OK
-    return Ended(code, stop if missing else ExitCode.OK)
+    return Conclusion(code, stop if missing else ExitCode.OK)
 
 
 def code_of(missing: int, interrupted: bool, minutes: float | None, measured: int, failed: int) -> ExitCode:

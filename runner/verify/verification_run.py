@@ -60,7 +60,7 @@ Limit = Callable[[Prospect], Part]
 
 
 class Measurement(NamedTuple):
-    """The folders of the runs that were measured, and what cut the last one short, as in runner.run.summary.Ended."""
+    """The folders of the runs that were measured, and what cut the last one short, as in runner.run.summary.Conclusion."""
 
     folders: list[Path]
     cut_by: ExitCode = ExitCode.OK

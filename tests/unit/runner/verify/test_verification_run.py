@@ -23,14 +23,14 @@ from runner.run.dispatch import places
 from runner.run.options import Options
 from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
-from runner.run.summary import Ended
+from runner.run.summary import Conclusion
 from runner.verify import verification_run
 from runner.verify.probes.ceilings import CeilingsError
 from tests.fixtures import synthetic
 from tests.fixtures.plans import make_cell
 
 # The end of a run of which nothing is left.
-WHOLE = Ended(ExitCode.OK, ExitCode.OK)
+WHOLE = Conclusion(ExitCode.OK, ExitCode.OK)
 
 
 def test_the_probe_gets_the_part_of_the_machine_that_a_cell_gets(
@@ -134,7 +134,7 @@ def test_the_time_of_level_3_is_said_first_and_holds_further_repeats_as_well(
     passes: list[tuple[int, float]] = []
     left: list[list[object]] = [[], [], [object()]]
 
-    def execute(prospect: Prospect, run: RunStore, write_report: object, ends_at: float) -> Ended:
+    def execute(prospect: Prospect, run: RunStore, write_report: object, ends_at: float) -> Conclusion:
         passes.append((prospect.repeats, ends_at))
         return WHOLE
 
