@@ -328,7 +328,42 @@ ELSEWHERE = {
 }
 
 
-def advice() -> dict[str, list[str]]:
+# A sentence that says that --resume goes on -> the file and the name of the test that follows it. run/test_due_again.py follows those of
+# the known messages.
+RESUME = re.compile(r"then say --resume|with --resume|[Gg]o on with(:| `)")
+RESUMED = {
+    "put it back, then say --resume": (
+        "run/test_odd_machines.py",
+        "test_results_that_are_moved_in_mid_run_end_it_at_once_and_go_on_where_they_are",
+    ),
+    "cannot be opened: ; then say --resume": (
+        "run/test_opened.py",
+        "test_a_run_whose_gpu_cannot_be_opened_measures_nothing_and_goes_on_after_the_remedy",
+    ),
+    "restart the machine, then say --resume": (
+        "run/test_opened.py",
+        "test_a_run_whose_gpu_cannot_be_opened_measures_nothing_and_goes_on_after_the_remedy",
+    ),
+    "what had ended is kept. Go on with: ": (
+        "run/test_failing_disks.py",
+        "test_a_disk_that_fails_in_mid_run_loses_nothing_and_resume_measures_the_rest",
+    ),
+    "interrupted; go on with: ": (
+        "cli/test_cli.py",
+        "test_an_interrupt_ends_the_cells_within_5_seconds_and_says_how_to_resume",
+    ),
+    "so no GPU was compared; go on with": (
+        "verify/test_verify_measures.py",
+        "test_gpus_whose_comparison_was_interrupted_are_compared_after_resume",
+    ),
+    "with --resume": (
+        "blame/test_ladder_document.py",
+        "test_a_command_that_was_cut_short_names_the_words_that_end_it_with_a_step",
+    ),
+}
+
+
+def advice(pattern: re.Pattern[str] = ADVICE) -> dict[str, list[str]]:
     """File -> the sentences that it says, without what is put into them. No docstring is one."""
     found: dict[str, list[str]] = {}
     for path in (path for top in ("runner", "bench") for path in sorted((PROJECT / top).rglob("*.py"))):
@@ -342,7 +377,7 @@ def advice() -> dict[str, list[str]]:
                 text = node.value
             else:
                 continue
-            if ADVICE.search(text):
+            if pattern.search(text):
                 found.setdefault(path.relative_to(PROJECT).as_posix(), []).append(text)
     return found
 
@@ -352,9 +387,14 @@ def follows(piece: str, text: str) -> bool:
     return text == piece[1:] if piece.startswith("=") else piece in text
 
 
-def test_every_sentence_that_says_remove_it_or_make_room_is_followed_by_a_test() -> None:
-    said = advice()
-    pieces = [*REMOVED, *ELSEWHERE]
+@pytest.mark.parametrize(
+    ("pattern", "here", "elsewhere"), [(ADVICE, REMOVED, ELSEWHERE), (RESUME, {}, RESUMED)], ids=["room", "resume"]
+)
+def test_every_sentence_that_says_remove_it_make_room_or_resume_is_followed_by_a_test(
+    pattern: re.Pattern[str], here: dict[str, Set], elsewhere: dict[str, tuple[str, str]]
+) -> None:
+    said = advice(pattern)
+    pieces = [*here, *elsewhere]
     assert [
         f"{file}: {text}"
         for file, texts in said.items()
@@ -363,7 +403,7 @@ def test_every_sentence_that_says_remove_it_or_make_room_is_followed_by_a_test()
     ] == []
     texts = [text for each in said.values() for text in each]
     assert [piece for piece in pieces if not any(follows(piece, text) for text in texts)] == []
-    for file, name in ELSEWHERE.values():
+    for file, name in elsewhere.values():
         assert f"def {name}(" in (Path(__file__).parent / file).read_text()
 
 
