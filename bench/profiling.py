@@ -9,8 +9,9 @@ has one has a profile.py, or its "backend" in framework.json has it:
     def kernels(run):
         return [Span, ...]  # the kernels of the GPU: no copies between host and device
 
-The time of kernels hardly changes under a profiler. So their time in a few steps, divided by the time of steps that were measured without
-it, is the share of a step's time in which the GPU computed.
+The time of kernels hardly changes under most profilers. So their time in a few steps, divided by the time of steps that were measured
+without it, is the share of a step's time in which the GPU computed. A profiler that makes short kernels wait for one another shows it by a
+quotient above 1: then the share is not known.
 """
 
 import collections
@@ -61,7 +62,7 @@ def no_share_reason(options):
 def kernel_share(framework, loop, step_seconds):
     """(the share of a step's time in which kernels ran, how many steps were profiled) of a timing.Loop.
 
-    step_seconds: of a step that was measured without the profiler. Raises Unsupported where the profiler fails.
+    step_seconds: of a step that was measured without the profiler. Raises Unsupported where the profiler fails, or slows the kernels.
     """
     steps = max(STEPS, min(MOST_STEPS, int(math.ceil(SHARE_SECONDS / step_seconds))))
     try:
@@ -71,7 +72,13 @@ def kernel_share(framework, loop, step_seconds):
         raise Unsupported("%s's profiler failed: %s" % (framework, str(error)[:NAME_CHARACTERS]))
     if not spans:
         raise Unsupported("%s's profiler saw no kernel" % framework)
-    return min(1.0, covered(spans) / (steps * step_seconds)), steps
+    share = covered(spans) / (steps * step_seconds)
+    if share > 1:
+        raise Unsupported(
+            "%s's profiler slowed the kernels: they ran for %.3g times the time of a step without it"
+            % (framework, share)
+        )
+    return share, steps
 
 
 def covered(spans):

@@ -177,6 +177,9 @@ class Recorder:
                 rows.append(row)
         if kind in _COLUMNS:
             self.row |= {column: event[field] for field, column in _COLUMNS[kind].items()}
+            # Older benches cut a quotient above 1 to 1: the profiler had slowed the kernels, and the share is not known.
+            if kind == "kernels" and event["share"] == 1:
+                self.row["kernel_share"] = None
         if kind == "dispatch":
             self._kernels[_point(event)] = event["kernel"]
         elif kind == "environment":

@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
 
 from bench import rules
 from runner.catalog.frameworks import load_frameworks
@@ -70,14 +70,19 @@ class Workload(_Frozen):
     precisions: tuple[str, ...] = Field(min_length=1)
     # True: only a plan that names it, or asks for the time to a loss, has it. It trains for longer than a step time needs.
     on_request: bool = False
-    # of a GPU, what the most wasteful framework takes; None: next to nothing
-    device_memory_gb: float | None = Field(None, gt=0)
+    # of a GPU, what the most wasteful framework takes, or by precision; None: next to nothing
+    device_memory_gb: PositiveFloat | dict[str, PositiveFloat] | None = None
     presets: dict[PresetName, Preset]
 
     @property
     def module(self) -> str:
         """The stem of the files that compute it."""
         return str(rules.module_of(self.name, {"computes": self.computes}))
+
+    def memory_gb(self, precision: str) -> float:
+        """The gigabytes of a GPU's memory that a cell takes at a precision; at one that is not named, the most of all."""
+        needs = self.device_memory_gb
+        return needs.get(precision, max(needs.values())) if isinstance(needs, dict) else needs or 0.0
 
     def preset(self, name: str) -> Preset:
         return next(preset for known, preset in self.presets.items() if known == name)

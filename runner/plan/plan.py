@@ -79,7 +79,7 @@ def plan(
             or _precision_reason(precision, workload, image, target.gpu)
             or rules.tf32_reason(framework.name, framework.no_tf32, precision)
             or rules.half_reason(framework.name, framework.half, workload.name, precision, target.kind, target.count)
-            or _device_reason(workload, target)
+            or _device_reason(workload, precision, target)
             or _several_reason(framework, workload, target.count, sharing, request)
         )
         names: dict[str, Any] = {
@@ -264,16 +264,17 @@ def _usable_bytes(gpu: Gpu) -> int | None:
     return gpu.memory_bytes if gpu.free_bytes is None or gpu.processes == () else gpu.free_bytes
 
 
-def _device_reason(workload: Workload, target: _Target) -> str | None:
+def _device_reason(workload: Workload, precision: str, target: _Target) -> str | None:
     gpu = target.gpu
     reason: str | None = rules.gpu_only_reason(workload.name, workload.gpu_only, target.kind)
     if reason:
         return reason
-    usable = _usable_bytes(gpu) if gpu is not None else None
-    if gpu is None or usable is None or workload.device_memory_gb is None or usable >= workload.device_memory_gb * 1e9:
+    usable, needs = _usable_bytes(gpu) if gpu is not None else None, workload.memory_gb(precision)
+    if gpu is None or usable is None or usable >= needs * 1e9:
         return None
     free = "" if gpu.processes == () else " free"
-    return f"{workload.name} needs {workload.device_memory_gb:g} GB, and {gpu} has {usable / 1e9:.1f} GB{free}"
+    at = f" at {precision}" if isinstance(workload.device_memory_gb, dict) else ""
+    return f"{workload.name}{at} needs {needs:g} GB, and {gpu} has {usable / 1e9:.1f} GB{free}"
 
 
 def _loss_reason(workload: Workload, request: Request) -> str | None:

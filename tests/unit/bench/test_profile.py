@@ -126,10 +126,20 @@ def test_the_share_of_kernels_is_of_a_step_that_no_profiler_slowed(monkeypatch: 
     assert [each["state"] for each in told if each["event"] == "phase"] == ["begin", "end"]
 
 
-def test_kernels_that_fill_a_step_are_its_whole_time_and_not_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, told = looped(lambda run: [Span("gemm", "cuda", 0.0, 9.0)], monkeypatch)
+def test_kernels_that_fill_a_step_are_its_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, told = looped(lambda run: [Span("gemm", "cuda", 0.0, 0.2)], monkeypatch)
     made.share_of_kernels()
     assert share(told)["share"] == 1.0
+
+
+def test_kernels_that_took_longer_than_the_step_say_that_the_profiler_slowed_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, told = looped(lambda run: [Span("gemm", "cuda", 0.0, 0.254)], monkeypatch)
+    made.share_of_kernels()
+    said = "torch's profiler slowed the kernels: they ran for 1.27 times the time of a step without it"
+    assert share(told)["reason"] == said
+    assert [each["event"] for each in told if each["event"] == "kernels"] == []
 
 
 def failing(run: Any) -> list[Span]:

@@ -149,6 +149,23 @@ def test_what_the_engine_cannot_run_is_left_out_with_the_engines_reason(folder: 
     assert reasons(found) == {"no Python 3.6 was found"}
 
 
+def test_gpt2_fits_an_l4_at_bf16_and_no_4090_at_fp32(folder: Path) -> None:
+    specified, declared = {"gpt2-124m": load_workloads()["gpt2-124m"]}, load_frameworks()
+    wide = ("fp32", "amp-bf16")
+    offered = [gpu_image(folder, precisions=("fp32", "bf16"))]
+
+    def fit(name: str, bytes_: int) -> tuple[set[str], set[str]]:
+        machine = with_gpu(model=name, compute_capability="8.9", memory_bytes=bytes_)
+        found = planned(offered, machine, specified=specified, declared=declared, precisions=wide)
+        return {cell.precision for cell in found.cells}, reasons(found)
+
+    assert fit("NVIDIA L4", 23034 << 20)[0] == {"amp-bf16"}
+    precisions, why = fit("NVIDIA GeForce RTX 4090", 24564 << 20)
+    assert precisions == {"amp-bf16"}
+    assert "gpt2-124m at fp32 needs 26 GB, and GPU 0 (NVIDIA GeForce RTX 4090) has 25.8 GB" in why
+    assert fit("NVIDIA L40S", 48 << 30)[0] == set(wide)
+
+
 def test_a_workload_that_the_gpus_memory_cannot_hold_is_left_out(folder: Path) -> None:
     large = {name: each.model_copy(update={"device_memory_gb": 100.0}) for name, each in WORKLOADS.items()}
 
