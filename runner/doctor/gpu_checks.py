@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from runner import known_messages
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
 from runner.engines.process import installed
+from runner.engines.process.venv import DRIVER, is_there
 from runner.errors import EngineError
 from runner.machine.devices import Gpu
 from runner.machine.nvml import EXCLUSIVE
@@ -188,6 +190,18 @@ def cuda(scene: Scene) -> Iterator[Check]:
             opened.append(gpu.name)
     if opened:
         yield Check("CUDA", OK, f"it opens GPU {', '.join(opened)}")
+
+
+def apptainer(scene: Scene) -> Iterator[Check]:
+    """Apptainer's --nv brings the driver into a container: it asks the loader's cache for it, and only warns where that lacks it."""
+    if not scene.gpus or shutil.which("apptainer") is None:
+        return
+    if is_there(DRIVER):
+        yield Check("Apptainer", OK, f"--nv finds {DRIVER} in the loader's cache")
+        return
+    means = "a container of --engine apptainer sees the GPU's device and has no driver: its GPU cells fail"
+    fix = f"put the folder of {DRIVER} into a file of /etc/ld.so.conf.d, and run `ldconfig` as root"
+    yield Check("Apptainer", WARN, f"the loader's cache has no {DRIVER}, which --nv looks for there", means, fix)
 
 
 def mig(scene: Scene) -> Iterator[Check]:

@@ -28,7 +28,7 @@ from runner.catalog.images import (
 )
 from runner.catalog.workloads import Workload
 from runner.images import lock_facts
-from runner.images.cuda_alone import cuda_alone, other_releases
+from runner.images.lock_facts import cuda_alone, other_releases
 
 
 @dataclass(frozen=True)

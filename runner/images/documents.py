@@ -11,7 +11,7 @@ from runner.catalog.architectures import holds_on
 from runner.catalog.frameworks import Framework
 from runner.catalog.images import CatalogError, Image
 from runner.catalog.workloads import Workload
-from runner.images.cuda_alone import cuda_alone
+from runner.images.lock_facts import cuda_alone
 from runner.images.recipe import layer_bytes
 from runner.paths import PROJECT
 from runner.results.vendors.known_issues import ABOVE_ALL, load_known_issues

@@ -1,13 +1,15 @@
-"""Facts of a lock: the CUDA that it holds, and its size. `runner images lock` writes it into image.toml."""
+"""Facts of a lock: the CUDA that it holds, and its size, which `runner images lock` writes into image.toml; and the pairs of locks between
+which CUDA alone changes."""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -18,7 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from runner.catalog.architectures import X86_64, Architecture
 from runner.catalog.cuda import LEAST_DRIVER
-from runner.catalog.images import Image
+from runner.catalog.images import Image, read_pins
 
 # NVIDIA's packages whose version begins with the release of CUDA that they are of. The others (cuBLAS, cuFFT, ...) count for
 # themselves; the toolkit's metapackage or the framework's own exact requirements hold those together.
@@ -228,3 +230,27 @@ def read_sealed_wheels(seal: str) -> dict[str, int]:
 def wheel_bytes(image: Image) -> dict[str, int]:
     """Bytes of NVIDIA's wheels of an image, by its seal: name==version -> bytes."""
     return read_sealed_wheels(image.seal_path.read_text(encoding="utf-8")) if image.seal_path.is_file() else {}
+
+
+def cuda_alone(images: Iterable[Image]) -> list[tuple[Image, Image]]:
+    """Neighbours by CUDA among images of one framework's release with one Python, cuDNN and NCCL: the older CUDA first."""
+    alike: dict[tuple[object, ...], list[Image]] = {}
+    for image in images:
+        if image.cuda and image.cudnn and not image.untested:
+            key = image.frameworks[0], image.framework_version, image.python, image.cudnn, image.nccl
+            alike.setdefault(key, []).append(image)
+    in_order = (sorted(same, key=lambda image: Version(str(image.cuda))) for same in alike.values())
+    return [pair for same in in_order for pair in pairwise(same)]
+
+
+def other_releases(older: Image, newer: Image) -> Mapping[str, tuple[str, str]]:
+    """The packages outside of CUDA that both locks hold in different releases: name -> (older's, newer's)."""
+    before, after = (
+        {
+            re.sub(r"cuda\d+", "cuda", pin.name): pin.version
+            for pin in read_pins(image.lock_path)
+            if not is_nvidia(pin.name)
+        }
+        for image in (older, newer)
+    )
+    return {name: (before[name], after[name]) for name in before if name in after and before[name] != after[name]}

@@ -21,7 +21,7 @@ from runner.kit import pack
 from runner.kit.command_line import say
 from runner.kit.steps import KitStep, Wanted, plan
 from runner.machine.devices import Machine
-from runner.plan.combination import Cell
+from runner.plan.combination import Cell, Skip
 from runner.results.on_disk.whole import replace_bytes
 
 # The digest of facts.json, so that an edit is found.
@@ -100,7 +100,7 @@ def _planned(options: argparse.Namespace, machine: Machine, packages: Mapping[st
     steps, skips = plan(entries, machine, installed.lock_sha256(packages), wanted)
     if not steps:
         none = f"{options.python} has none of the frameworks; --python names another interpreter"
-        raise CannotBeginError(f"nothing can be measured: {skips[0].reason if skips else none}")
+        raise CannotBeginError(f"nothing can be measured: {first_reason(skips) or none}")
     return {
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "python": options.python,
@@ -126,3 +126,11 @@ def _entries(python: str, wanted: Wanted) -> Sequence[Mapping[str, Any]]:
                 f"{entry['framework']} of {python} tells no version; install it again, or name the others with --frameworks"
             )
     return entries
+
+
+def first_reason(skips: Sequence[Skip]) -> str:
+    """The reason of PyTorch, else of another framework: what runs on one of them, as Keras does, has its reason from that."""
+    order = [
+        (rules.framework_declaration(skip.framework).get("backend", ""), skip.framework != "torch") for skip in skips
+    ]
+    return min(zip(order, (skip.reason for skip in skips), strict=True), key=lambda one: one[0], default=((), ""))[1]

@@ -2,7 +2,8 @@
 
 peaks.csv: TFLOP/s at boost clock without sparsity, tensor cores where there are some, fp16 with the faster of its two accumulators
 (GeForce halves the rate with fp32's), fp8 with fp32's; GB/s of the memory. `model` is a regular expression for NVML's name without
-"NVIDIA". A GPU that is not in the file, and a part of a GPU (MIG), have no peak here: nothing is guessed.
+"NVIDIA". The A40 and the L40 are from the tables of NVIDIA's datasheets as sellers print them,
+with a 64th of fp32 for fp64. A GPU that is not in the file, and a part of a GPU (MIG), have no peak here: nothing is guessed.
 """
 
 from __future__ import annotations

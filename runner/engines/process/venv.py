@@ -131,7 +131,8 @@ class VenvEngine(Engine):
         cache: Path,
     ) -> LocalRunning:
         """Start a cell as a process. Its home is a scratch folder: settings of the user's frameworks do not reach it."""
-        return start_process(prepared, arguments, slot, label, data, cache, extra=self.variables())
+        of_driver = driver_variables() if slot.device_kind == "cuda" else {}
+        return start_process(prepared, arguments, slot, label, data, cache, extra=self.variables() | of_driver)
 
     def notes(self, gpus: bool) -> tuple[str, ...]:
         """A warning: cells are not isolated."""
@@ -146,9 +147,13 @@ class VenvEngine(Engine):
         return sweep_scratch()
 
 
+# CUDA's driver in user space.
+DRIVER = "libcuda.so.1"
+
+
 def missing_programs(image: Image) -> str | None:
     """Which Debian programs and libraries of the image this machine lacks; None when it has all of them."""
-    missing = [package for package, probe in image.debian.items() if probe and not _is_there(probe)]
+    missing = [package for package, probe in image.debian.items() if probe and not is_there(probe)]
     if not missing:
         return None
     return (
@@ -156,7 +161,15 @@ def missing_programs(image: Image) -> str | None:
     )
 
 
-def _is_there(probe: str) -> bool:
+def driver_variables() -> dict[str, str]:
+    """LD_LIBRARY_PATH with the user's folders that hold CUDA's driver, where the loader finds it by this variable only: some pods and
+    clusters mount it so. Any other folder of the user's could change the result unnoticed."""
+    folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    holding = [folder for folder in folders if (Path(folder) / DRIVER).is_file()]
+    return {"LD_LIBRARY_PATH": ":".join(holding)} if holding and not is_there(DRIVER) else {}
+
+
+def is_there(probe: str) -> bool:
     """A file where a path is given, else a shared library or a program."""
     if probe.startswith("/"):
         return Path(probe).is_file()

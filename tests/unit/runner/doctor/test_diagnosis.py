@@ -570,3 +570,14 @@ def test_a_group_with_room_for_few_processes_is_told(
     assert all(f"{left} more may begin" in check.saw for check in checks)
     if status == WARN:
         assert "can't start new thread" in checks[0].means
+
+
+@pytest.mark.parametrize(("known", "status"), [(True, OK), (False, WARN)])
+def test_apptainer_is_told_that_it_finds_no_driver(known: bool, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_gpus.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(doctor_gpus, "is_there", lambda probe: known)
+    (check,) = doctor_gpus.apptainer(WELL)
+    assert (check.status, "libcuda.so.1" in check.saw) == (status, True)
+    assert list(doctor_gpus.apptainer(replace(WELL, gpus=()))) == []
+    monkeypatch.setattr(doctor_gpus.shutil, "which", lambda name: None)
+    assert list(doctor_gpus.apptainer(WELL)) == []

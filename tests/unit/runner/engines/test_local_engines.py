@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT, Image
-from runner.engines.base import LOG_TAIL_BYTES, ReadyImage, Slot
-from runner.engines.process import process
+from runner.engines.base import LOG_TAIL_BYTES, ReadyImage, Settings, Slot
+from runner.engines.process import process, venv
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
 from tests.fixtures.waiting import wait_for
 
@@ -297,3 +297,24 @@ def test_the_scratch_folder_goes_with_the_cell_and_a_dead_runners_is_swept(tmp_p
     assert len(list(scratch.parent.iterdir())) == 1, "the running cell's own folder must stay"
     mine.stop()
     mine.wait()
+
+
+def test_a_cell_of_an_environment_finds_the_driver_that_only_the_user_s_variable_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_driver, other = tmp_path / "driver", tmp_path / "other"
+    for folder in (with_driver, other):
+        folder.mkdir()
+    (with_driver / venv.DRIVER).write_bytes(b"")
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{other}:{with_driver}:")
+    monkeypatch.setattr(venv, "is_there", lambda probe: False)
+    assert venv.driver_variables() == {"LD_LIBRARY_PATH": str(with_driver)}, "no other folder of the user's"
+    given: list[dict[str, str]] = []
+    monkeypatch.setattr(venv, "start_process", lambda *_, extra: given.append(extra))
+    for kind in ("cuda", "cpu"):
+        slot = Slot(kind, ("GPU-1",) if kind == "cuda" else (), (0,), 1 << 30)
+        venv.VenvEngine(Settings()).start(ReadyImage(None, "sha256:0", ("python",)), [], slot, "run", None, tmp_path)
+    assert [each.get("LD_LIBRARY_PATH") for each in given] == [str(with_driver), None]
+    # Where the loader knows the driver the variable is the user's own affair.
+    monkeypatch.setattr(venv, "is_there", lambda probe: True)
+    assert venv.driver_variables() == {}

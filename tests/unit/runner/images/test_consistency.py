@@ -17,6 +17,7 @@ from runner.cli.main import app
 from runner.images import consistency as images_check
 from runner.images import documents, locking
 from runner.images import generated_files as images_files
+from runner.images.lock_facts import cuda_alone
 from tests.fixtures.waiting import within
 
 NAME = "torch-2.9.1-cu128"
@@ -325,3 +326,17 @@ def test_the_bill_of_materials_names_every_pin_once_and_is_the_same_bytes_again(
     text = images_files.sbom(cpu, cpu.base, {"g++": "4:12.2.0-3", "libc6": "2.36-9"})
     assert "pkg:deb/debian/g%2B%2B@4%3A12.2.0-3" in text
     assert "pkg:deb/debian/libc6@2.36-9" in text
+
+
+def test_two_images_between_which_cuda_alone_is_to_change_hold_the_same_of_all_else(tmp_path: Path) -> None:
+    catalog = load_catalog()
+    pairs = [(older.name, newer.name) for older, newer in cuda_alone(catalog.values())]
+    assert ("jax-0.12.0.1-cu129", "jax-0.12.0.1-cu132") in pairs
+    assert not [pair for pair in pairs if "torch" in pair[0]], "PyTorch's ladder changes two things"
+    older, newer = (catalog[name] for name in ("jax-0.12.0.1-cu129", "jax-0.12.0.1-cu132"))
+    shutil.copytree(newer.folder, tmp_path / newer.name)
+    lock = tmp_path / newer.name / newer.lock_path.name
+    lock.write_text(lock.read_text().replace("\nnumpy==2.5.5", "\nnumpy==2.5.4"))
+    edited = newer.model_copy(update={"folder": tmp_path / newer.name})
+    said = [str(problem) for problem in images_check.check([older, edited], load_workloads().values(), adapters())]
+    assert [line for line in said if "numpy is 2.5.4, and 2.5.5 in jax-0.12.0.1-cu129; only CUDA may change" in line]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.workloads import load_workloads
+from runner.kit.facts_file import first_reason
 from runner.kit.step_outcome import layouts
 from runner.kit.steps import KitStep, Wanted, plan
 from runner.machine.devices import Cpu, Gpu, Machine
@@ -138,6 +139,18 @@ def test_the_newest_facts_come_first_and_everything_is_there() -> None:
     assert [step.cell.framework for step in steps if step.kind == "events"] == ["torch"] * 2
     assert {skip.mode for skip in skips} == {"graph"}
     assert {(skip.workload, skip.precision) for skip in skips} > {("gru-imdb", "amp-fp16"), ("ops", "fp32")}
+
+
+def test_a_cpu_build_of_pytorch_is_named_before_the_keras_that_runs_on_it() -> None:
+    of = ["jax", "keras_jax", "keras_torch", "torch"]
+    steps, skips = planned(gpu("NVIDIA L4", "8.9"), {name: ["cpu"] for name in of})
+    assert steps == []
+    assert first_reason(skips) == "torch 2.13.0+cpu here computes on cpu only"
+    assert (
+        first_reason([skip for skip in skips if skip.framework != "torch"])
+        == "jax 2.13.0+cpu here computes on cpu only"
+    )
+    assert first_reason([]) == ""
 
 
 def test_what_the_device_or_the_framework_cannot_do_is_left_out_with_a_sentence() -> None:
