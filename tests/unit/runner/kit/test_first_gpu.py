@@ -15,6 +15,7 @@ from runner.kit.archive import read
 from runner.kit.imported import Imported, import_archive
 from runner.paths import PROJECT
 from runner.results import store
+from tests import first_gpu
 
 
 def imported(name: str, tmp_path: Path) -> Imported:
@@ -74,3 +75,12 @@ def test_one_repeat_of_older_code_is_no_reference_and_the_page_says_so(
     assert (judged.exit_code, judged.stdout.count("refused")) == (1, len(bundles))
     assert judged.stdout.count("1 repeat with enough windows; a reference needs 3") == len(bundles) == 3
     assert "docs/h200" in (PROJECT / "docs" / "references.md").read_text()
+
+
+def test_the_table_of_steps_is_made_from_the_archives_with_todays_verdict() -> None:
+    page = first_gpu.DOCUMENT.read_text()
+    assert page == first_gpu.written(page), "`python -m tests.first_gpu` makes it again"
+    rows = page.partition(first_gpu.BEGIN)[2].partition(first_gpu.END)[0].splitlines()[2:]
+    assert len(rows) == 12
+    assert [sum(word in line for line in rows) for word in ("passed", "not ranked", "refused")] == [3, 3, 6]
+    assert sum("not known" in line for line in rows if "`gru-imdb`" in line and "JAX" in line) == 2
