@@ -1,4 +1,4 @@
-"""Images of no catalog: `docker:` and the name, the id or the saved file of any image, pinned by its digest."""
+"""Images of no catalog: `docker:` and the name, the id or the saved file of any image, or `sif:` and a file; pinned by its digest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runner.errors import UserError
 from runner.results.on_disk.image_names import NO_LOCK, PREFIX, is_address
 
 # A name with a tag or a digest, an id, or the path of a file: nothing that a shell, a file system or a page takes for more than a name.
-_ADDRESS = re.compile(r"docker:[A-Za-z0-9./~_][A-Za-z0-9./:@~_+-]{0,254}")
+_ADDRESS = re.compile(r"(?:docker|sif):[A-Za-z0-9./~_][A-Za-z0-9./:@~_+-]{0,254}")
 _FILE = re.compile(r"(\.{0,2}/|~/).+|.+\.tar(\.gz)?")
 
 
@@ -45,8 +45,8 @@ def addresses(words: Iterable[str]) -> tuple[str, ...]:
     for word in found:
         if not _ADDRESS.fullmatch(word):
             raise UserError(
-                f"--images: {word!r:.200} is no address of an image; write docker:REPOSITORY:TAG, docker:REPOSITORY@sha256:DIGEST, or "
-                "docker:./FILE.tar of `docker save`"
+                f"--images: {word!r:.200} is no address of an image; write docker:REPOSITORY:TAG, docker:REPOSITORY@sha256:DIGEST, "
+                "docker:./FILE.tar of `docker save`, or sif:FILE.sif"
             )
     return found
 

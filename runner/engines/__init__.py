@@ -89,7 +89,8 @@ def foreign_images(name: str, settings: Settings) -> ForeignImages:
     from runner.engines.foreign.foreign_engine import ForeignImages
 
     names = [name] if name in FOREIGN else FOREIGN
-    return ForeignImages(settings.foreign, [functools.partial(_make, each, settings) for each in names])
+    makers = [functools.partial(_make, each, settings) for each in names]
+    return ForeignImages(settings.foreign, makers, functools.partial(_make, "apptainer", settings))
 
 
 def _with_foreign(name: str, settings: Settings) -> Callable[[Engine], Engine]:

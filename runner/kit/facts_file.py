@@ -89,6 +89,11 @@ def _planned(options: argparse.Namespace, machine: Machine, packages: Mapping[st
     wanted = Wanted(**{name: value for name, value in given.items() if value})
     entries = _entries(options.python, wanted)
     workloads = rules.workload_names()
+    if own := next((name for name in wanted.workloads if name.endswith(".py")), None):
+        raise UserError(
+            f"--workloads {own}: the kit measures the catalog's networks, since its archive holds figures and no programs; your own is "
+            "measured by `runner matrix --workloads` where the runner is installed"
+        )
     precisions = sorted({each for name in workloads for each in rules.workload_declaration(name)["precisions"]})
     for option, names, existing in (
         (f"--frameworks (of {options.python})", wanted.frameworks, [str(entry["framework"]) for entry in entries]),

@@ -122,6 +122,41 @@ def test_it_is_measured_beside_others_and_an_interrupted_run_goes_on_only_with_t
     assert again.returncode == 0, again.stderr
 
 
+# What one of two images has -> how the first difference that compare names begins.
+PLANTED = {
+    "threads": ("ENV OMP_NUM_THREADS=1\n", "setting variable OMP_NUM_THREADS none → 1"),
+    "allocator": (
+        "ENV LD_PRELOAD=libc_malloc_debug.so.0\n",
+        "setting variable LD_PRELOAD none → libc_malloc_debug.so.0",
+    ),
+    "configuration": (
+        "RUN echo NCCL_P2P_DISABLE=1 > /etc/nccl.conf\n",
+        "setting file /etc/nccl.conf none → NCCL_P2P_DISABLE=1",
+    ),
+    "release": ("RUN python3 -m pip install -q --no-build-isolation chainer==7.8.0\n", "framework 7.8.1 → 7.8.0"),
+}
+
+
+def test_one_planted_thing_is_the_first_difference_of_two_images(
+    engine: DockerEngine, build: Callable[[str, str], str], base_image: str, tmp_path: Path
+) -> None:
+    first = build("foreign-planted:none", f"FROM {base_image}\n{_CHAINER}")
+    others = {
+        name: build(f"foreign-planted:{name}", f"FROM foreign-planted:none\n{more}")
+        for name, (more, _) in PLANTED.items()
+    }
+    cells = ("--workloads", "mlp-mnist", "--repeats", "1", "--gpus", "none", "--format", "json")
+    ended = run(tmp_path, "matrix", "--images", ",".join((first, *others.values())), *cells)
+    assert ended.returncode == 0, ended.stderr
+    found = {}
+    for name, image in others.items():
+        compared = run(tmp_path, "compare", first, image, "--format", "json")
+        assert compared.stdout, compared.stderr
+        (row,) = json.loads(compared.stdout)["rows"]
+        found[name] = row["differences"].startswith(PLANTED[name][1]) or row["differences"]
+    assert found == dict.fromkeys(PLANTED, True)
+
+
 def test_it_is_verified_beside_the_pinned_image_in_one_run(engine: DockerEngine, plain: str, tmp_path: Path) -> None:
     words = ["--engine", "venv", "--workloads", "mlp-mnist", "--gpus", "none", "--repeats", "2", "--most-repeats", "2"]
     ended = run(

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.catalog import architectures, guarantees
-from runner.engines.apptainer import held_limits, sif
+from runner.catalog.addresses import ForeignImage
+from runner.engines.apptainer import foreign_sif, held_limits, sif
 from runner.engines.base import Engine, ReadyImage, Settings
 from runner.engines.docker.container import BENCH_USER, prepare_cache
 from runner.engines.docker.engine import DockerEngine
@@ -168,7 +169,14 @@ class ApptainerEngine(Engine):
         if data is not None:
             binds.append(f"{data.resolve()}:/data:ro")
             arguments += ["--data", "/data"]
-        options = [*_CONTAINED, "--pwd", "/", *(word for bind in binds for word in ("--bind", bind))]
+        foreign = isinstance(prepared.source, ForeignImage)
+        binds += [foreign_sif.BIND] if foreign else []
+        options = [
+            *_CONTAINED,
+            "--pwd",
+            foreign_sif.FOLDER if foreign else "/",
+            *(word for bind in binds for word in ("--bind", bind)),
+        ]
         if slot.device_kind == "cuda":
             options.append("--nv")
         if os.getuid() == 0:
@@ -178,9 +186,9 @@ class ApptainerEngine(Engine):
             uid, gid = user.split(":")
             options += ["--security", f"uid:{uid}", "--security", f"gid:{gid}"]
         command = ["/usr/bin/env", "apptainer", "--quiet", "exec", *options, path, "sh", "-c", _WAIT, "sh"]
-        process, lifeline = keep_below(
-            [*command, *program, *arguments], _environment(slot, scratch, label), slot, scratch
-        )
+        environment = _environment(slot, scratch, label)
+        environment |= {"APPTAINERENV_PYTHONPATH": foreign_sif.FOLDER} if foreign else {}
+        process, lifeline = keep_below([*command, *program, *arguments], environment, slot, scratch)
         running = ApptainerRunning(process, lifeline, scratch)
         try:
             running.admit(self.version, slot)

@@ -19,6 +19,7 @@ from bench import rules
 from runner.catalog.addresses import ForeignImage
 from runner.catalog.images import Image, Precision, load_catalog
 from runner.engines import cell_cache
+from runner.engines.apptainer import foreign_sif
 from runner.engines.base import Engine, ReadyImage, Running, Slot
 from runner.engines.docker import foreign_image
 from runner.engines.docker.engine import DockerEngine
@@ -29,7 +30,7 @@ from runner.engines.process.host import not_on_cpu_of, precisions_of
 from runner.engines.several import SeveralEngines, with_threads
 from runner.errors import EngineError
 from runner.paths import PROJECT
-from runner.results.on_disk.image_names import is_address
+from runner.results.on_disk.image_names import SIF, is_address
 
 # The containers of the look carry it in the place of a run.
 _LABEL = "look"
@@ -50,8 +51,10 @@ class Looked:
 class ForeignImages:
     """The foreign images of a command, and the container engine that they run in. Each is fetched and looked into once."""
 
-    def __init__(self, addresses: Sequence[str], makers: Sequence[Callable[[], Engine]]) -> None:
-        self._addresses, self._makers = addresses, makers
+    def __init__(
+        self, addresses: Sequence[str], makers: Sequence[Callable[[], Engine]], apptainer: Callable[[], Engine]
+    ) -> None:
+        self._addresses, self._makers, self._make_apptainer = addresses, makers, apptainer
         self._looked: dict[str, Looked | EngineError] = {}
 
     @functools.cached_property
@@ -64,6 +67,26 @@ class ForeignImages:
                 return engine
             reasons.append(f"{engine.name}: {reason}")
         raise EngineError(f"a foreign image runs in a container, and no engine can be used ({'; '.join(reasons)})")
+
+    @functools.cached_property
+    def apptainer(self) -> Engine:
+        """The engine of SIFs. Raises EngineError."""
+        engine = self._make_apptainer()
+        if reason := engine.unavailable():
+            raise EngineError(f"a SIF runs in Apptainer, and it cannot be used: {reason}")
+        return engine
+
+    def engine_of(self, address: str) -> Engine:
+        """The engine that runs an image. Raises EngineError."""
+        return self.apptainer if address.startswith(SIF) else self.engine
+
+    def engines(self) -> list[Engine]:
+        """The engines that answer, of those that these images need."""
+        found: list[Engine] = []
+        for address in self._addresses:
+            with contextlib.suppress(EngineError):
+                found.append(self.engine_of(address))
+        return list({id(engine): engine for engine in found}.values())
 
     def looked(self, address: str) -> Looked:
         """The facts of one image. Raises EngineError, each time the same."""
@@ -91,12 +114,19 @@ class ForeignImages:
 
     def prepare(self, image: ForeignImage) -> ReadyImage:
         """Nothing is made. Raises EngineError where the image was removed meanwhile, and cannot be had again."""
-        found = foreign_image.obtain(self.engine.client, image.name, _say)
-        if foreign_image.pin(found, image.name) != image.pinned:
+        if image.name.startswith(SIF):
+            pinned = foreign_sif.pin(image.name)
+        else:
+            pinned = foreign_image.pin(foreign_image.obtain(self.engine.client, image.name, _say), image.name)
+        if pinned != image.pinned:
             raise EngineError(f"{image.name} is another image than when it was looked into; start the run again")
-        return ReadyImage(image, image.pinned, (image.interpreter, "-m", "bench"))
+        return _ready(image, image.interpreter, "-m", "bench")
 
     def _look(self, address: str) -> Looked:
+        if address.startswith(SIF):
+            pinned, size = foreign_sif.pin(address), foreign_sif.path_of(address).stat().st_size
+            inside = interior.interior(functools.partial(self._ask, _bare(address, pinned, {})))
+            return Looked(address, pinned, size, {}, inside)
         found = foreign_image.obtain(self.engine.client, address, _say)
         if reason := foreign_image.unfit(found, dict(self.engine.info)):
             raise EngineError(reason)
@@ -108,9 +138,9 @@ class ForeignImages:
     def _ask(self, image: ForeignImage, program: str, arguments: Sequence[str]) -> Printed:
         """Run a program of the image with the limits of a cell."""
         slot = Slot("cpu", (), (), interior.MEMORY_BYTES, seconds=None)
-        cache = cell_cache.folder_of(self.engine.name, image.name, image.pinned)
-        ready = ReadyImage(image, image.pinned, (program,))
-        running = self.engine.start(ready, arguments, slot, _LABEL, None, cache)
+        engine = self.engine_of(image.name)
+        cache = cell_cache.folder_of(engine.name, image.name, image.pinned)
+        running = engine.start(_ready(image, program), arguments, slot, _LABEL, None, cache)
         return printed(running, interior.SECONDS, interior.MOST_BYTES)
 
     def _image(self, address: str, gpus: bool) -> ForeignImage:
@@ -121,6 +151,12 @@ class ForeignImages:
         found = looked.interior.frameworks
         on_gpu = [one for one in found if gpus and "cuda" in one.device_kinds]
         return _bare(address, looked.pinned, looked.variables, **_of_frameworks(on_gpu or found, looked, bool(on_gpu)))
+
+
+def _ready(image: ForeignImage, *command: str) -> ReadyImage:
+    """An image with a program of it. Apptainer's command begins with the file."""
+    file = (str(foreign_sif.path_of(image.name)),) if image.name.startswith(SIF) else ()
+    return ReadyImage(image, image.pinned, (*file, *command))
 
 
 def _of_frameworks(found: Sequence[FoundFramework], looked: Looked, on_gpu: bool) -> dict[str, Any]:
@@ -190,7 +226,7 @@ class ForeignEngine(SeveralEngines):
             return self._own.unfit(image)
         if image.refusal or image.accelerator == "cpu":
             return image.refusal
-        return self._foreign.engine.why_no_gpu()
+        return self._foreign.engine_of(image.name).why_no_gpu()
 
     def unobtainable(self, image: Image) -> str | None:
         return None if isinstance(image, ForeignImage) else self._own.unobtainable(image)
@@ -215,12 +251,10 @@ class ForeignEngine(SeveralEngines):
         return super().start(prepared, arguments, slot, label, data, cache)
 
     def _engine(self, image: str) -> Engine:
-        return self._foreign.engine if is_address(image) else self._own
+        return self._foreign.engine_of(image) if is_address(image) else self._own
 
     def _used(self) -> list[Engine]:
-        with contextlib.suppress(EngineError):
-            return [self._own, self._foreign.engine]
-        return [self._own]
+        return [self._own, *self._foreign.engines()]
 
 
 def _say(line: str) -> None:

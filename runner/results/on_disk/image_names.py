@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 
-# The address of an image that is of no catalog begins so.
-PREFIX = "docker:"
+# The address of an image that is of no catalog begins so: of an engine's, or of a file of Apptainer.
+PREFIX, SIF = "docker:", "sif:"
 
 # It stands where an image's lock would be told.
 NO_LOCK = "pinned by digest, no lock"
@@ -16,7 +16,7 @@ _LONGEST_FILE_NAME = 100
 
 def is_address(name: str) -> bool:
     """True if the image is of no catalog: a foreign image, whose name is its address."""
-    return name.startswith(PREFIX)
+    return name.startswith((PREFIX, SIF))
 
 
 def is_of_no_catalog(name: str) -> bool:
