@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from runner.engines import foreign_images
+from runner.engines.apptainer.apptainer import ApptainerEngine
 from runner.engines.base import Settings
 from runner.engines.docker.engine import RUN_LABEL, DockerEngine
 from runner.engines.foreign.foreign_engine import Looked
@@ -207,6 +209,24 @@ def test_a_file_of_docker_save_is_an_image(engine: DockerEngine, client: Any, pl
     with open(tmp_path / "it.tar", "wb") as file:
         file.writelines(image.save())
     assert look(f"docker:{tmp_path / 'it.tar'}").pinned == image.id
+
+
+def test_a_sif_of_no_catalog_is_measured(engine: DockerEngine, client: Any, plain: str, tmp_path: Path) -> None:
+    if reason := ApptainerEngine().unavailable():
+        pytest.skip(f"left out, because Apptainer cannot be used: {reason}")
+    with open(tmp_path / "it.tar", "wb") as file:
+        file.writelines(client.images.get("foreign-chainer:1").save())
+    build = ["apptainer", "--quiet", "build", "--disable-cache", "--mksquashfs-args", "-comp lz4"]
+    subprocess.run([*build, tmp_path / "it.sif", f"docker-archive:{tmp_path / 'it.tar'}"], check=True)
+    address = f"sif:{tmp_path / 'it.sif'}"
+    cells = ("--workloads", "mlp-mnist", "--repeats", "1", "--gpus", "none", "--engine", "venv", "--format", "json")
+    ended = run(tmp_path, "matrix", "--images", address, *cells)
+    assert ended.returncode == 0, ended.stderr
+    (folder,) = (tmp_path / "results").glob("2*")
+    (row,) = [row for row in rows_of(read([folder], "cells")) if row["status"] != "skipped"]
+    digest = f"sha256:{hashlib.sha256((tmp_path / 'it.sif').read_bytes()).hexdigest()}"
+    assert (row["image"], row["status"], row["engine"], row["image_digest"]) == (address, "ok", "apptainer", digest)
+    assert row["version_proof"] == "not proved: pinned by digest, no lock"
 
 
 @pytest.mark.parametrize(

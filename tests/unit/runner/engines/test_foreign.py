@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import os
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +16,8 @@ import pytest
 
 from runner.catalog.addresses import ForeignImage, addresses
 from runner.catalog.versions import contradiction, proof
-from runner.engines.base import Slot
+from runner.engines.apptainer import foreign_sif
+from runner.engines.base import Engine, Slot
 from runner.engines.docker import foreign_image
 from runner.engines.foreign import foreign_engine
 from runner.engines.foreign import interior as look
@@ -100,7 +103,8 @@ def test_what_cannot_be_used_is_a_sentence_with_a_remedy(
 
 
 @pytest.mark.parametrize(
-    "word", ["docker:", "docker:a b", "docker:<b>", "docker:$(id)", "docker:--help", f"docker:{'a' * 300}"]
+    "word",
+    ["sif:", "sif:a;b", "docker:", "docker:a b", "docker:<b>", "docker:$(id)", "docker:--help", f"docker:{'a' * 300}"],
 )
 def test_an_address_that_can_be_none_is_refused(word: str) -> None:
     with pytest.raises(UserError, match="is no address of an image"):
@@ -109,7 +113,14 @@ def test_an_address_that_can_be_none_is_refused(word: str) -> None:
 
 def test_addresses_stand_beside_patterns() -> None:
     digest = f"docker:ghcr.io/me/it@sha256:{'0' * 64}"
-    words = ["torch-*", "docker:python:3.11-slim", digest, "docker:./image.tar", "docker:127.0.0.1:5000/a_b:1"]
+    words = [
+        "torch-*",
+        "docker:python:3.11-slim",
+        digest,
+        "docker:./image.tar",
+        "docker:127.0.0.1:5000/a_b:1",
+        "sif:/a/b.sif",
+    ]
     assert addresses(words) == tuple(words[1:])
 
 
@@ -118,6 +129,36 @@ def test_the_name_of_a_file_has_no_slash_and_another_address_has_another() -> No
     assert len(set(names)) == 4
     assert all("/" not in name and ":" not in name and len(name) < 150 for name in names)
     assert as_file_name("torch-2.13.0-cpu") == "torch-2.13.0-cpu"
+
+
+def no_apptainer() -> Engine:
+    raise EngineError("there is no Apptainer here")
+
+
+def test_a_sif_is_pinned_by_the_digest_of_its_file_and_another_file_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "mine.sif"
+    address = f"sif:{file}"
+    with pytest.raises(EngineError, match="mine.sif cannot be read"):
+        foreign_sif.pin(address)
+    file.write_bytes(b"#!/bin/sh\n" * 100)
+    with pytest.raises(EngineError, match="is no SIF; `apptainer build"):
+        foreign_sif.pin(address)
+    content = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0" + b"x" * 100
+    file.write_bytes(content)
+    os.utime(file, ns=(0, 1))
+    assert foreign_sif.pin(address) == f"sha256:{hashlib.sha256(content).hexdigest()}"
+    file.write_bytes(content + b"more")
+    os.utime(file, ns=(0, 2))
+    assert foreign_sif.pin(address) == f"sha256:{hashlib.sha256(content + b'more').hexdigest()}"
+
+
+def test_a_sif_without_apptainer_is_skipped_with_the_reason_and_needs_no_docker(tmp_path: Path) -> None:
+    file = tmp_path / "mine.sif"
+    file.write_bytes(b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0")
+    images = foreign_engine.ForeignImages([f"sif:{file}"], [], no_apptainer)
+    (image,) = images.images(gpus=False).values()
+    assert image.refusal == "there is no Apptainer here"  # type: ignore[attr-defined]
+    assert images.engines() == []
 
 
 def made(address: str = "docker:mine:1", pinned: str = f"sha256:{'a' * 64}", **more: Any) -> ForeignImage:
@@ -142,7 +183,7 @@ def test_the_digest_stands_in_for_the_lock() -> None:
 def test_on_a_machine_with_gpus_the_frameworks_without_cuda_are_skipped_with_a_note() -> None:
     both = [TORCH | {"device_kinds": ["cpu", "cuda"], "versions": {"cuda": "12.8"}}, TORCH | {"framework": "jax"}]
     frameworks = tuple(map(look.FoundFramework.model_validate, both))
-    images = foreign_engine.ForeignImages(["docker:mine:1"], [])
+    images = foreign_engine.ForeignImages(["docker:mine:1"], [], no_apptainer)
     inside = look.Interior("python", "3.11.2", "1.24.2", frameworks)
     images._looked["docker:mine:1"] = foreign_engine.Looked("docker:mine:1", "sha256:1", 1, {}, inside)
     (on_gpu,) = images.images(gpus=True).values()
