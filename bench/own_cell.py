@@ -23,7 +23,7 @@ class OwnCell(RunningCell):
         # own_float64.Steps: from drawn parameters, and of the step that was measured.
         self.first = None
         self.before = self.after = self.told = self.of_step = None
-        # What the host holds images against one another by.
+        # The settings by which the host holds images against one another.
         self.facts = {}
 
     def adapter_class(self):

@@ -241,9 +241,11 @@ def _under(finding: Finding, left: Mapping[str, Left], short: bool) -> Iterator[
 
 def _in_one_sentence(finding: Finding, apart: float, in_float64: bool) -> str:
     """The answer on a person's own network: the order, the ratios, and that the images compute the same."""
-    told = standing_words.detail(replace(finding.standing, rivals=())).rstrip(".") if finding.standing else ""
+    of = finding.standing
+    decided = of is not None and not (of.open or of.starved)
+    ratios = standing_words.detail(replace(of, rivals=())).rstrip(".") if of and decided else ""
     proof = f"worst loss off by {number(apart, 2)}{' in float64' if in_float64 else ', by agreement'}"
-    return visible(f"so: {'; '.join(filter(None, [finding.headline, told]))}; they compute the same ({proof})", 1000)
+    return visible(f"so: {'; '.join(filter(None, [finding.headline, ratios]))}; they compute the same ({proof})", 1000)
 
 
 def _remedies(found: Sequence[Finding]) -> Iterator[str]:

@@ -33,19 +33,19 @@ class _Told(NamedTuple):
 
 def agreed(cells: Sequence[Cell]) -> list[Cell]:
     """The cells, those of own networks that compute another thing than most of the images with why they are not ranked."""
-    told = [(cell, facts) for cell in cells if (facts := _told(cell))]
-    return [_held(cell, mine, told) if (mine := _told(cell)) else cell for cell in cells]
+    reported = [(cell, facts) for cell in cells if (facts := _told(cell))]
+    return [_held(cell, mine, reported) if (mine := _told(cell)) else cell for cell in cells]
 
 
 def worst_apart(cells: Sequence[StoredCell]) -> tuple[float, bool] | None:
     """(how far the first losses of these cells are apart at most, relative to the largest; whether all are of float64). None where fewer
     than two told them, or they are of other networks."""
-    told = [facts for cell in cells if (facts := _told(cell))]
-    if len(told) < 2 or len({cell.key.workload for cell in cells}) > 1:
+    reported = [facts for cell in cells if (facts := _told(cell))]
+    if len(reported) < 2 or len({cell.key.workload for cell in cells}) > 1:
         return None
-    steps = list(zip(*(facts.losses for facts in told), strict=False))
+    steps = list(zip(*(facts.losses for facts in reported), strict=False))
     largest = max(abs(loss) for step in steps for loss in step) or 1.0
-    return max(max(step) - min(step) for step in steps) / largest, not any(facts.why_not for facts in told)
+    return max(max(step) - min(step) for step in steps) / largest, not any(facts.why_not for facts in reported)
 
 
 def _told(cell: StoredCell) -> _Told | None:
@@ -64,11 +64,11 @@ def _told(cell: StoredCell) -> _Told | None:
     return _Told(batches, names, numbers, why_not, scatter) if all(map(math.isfinite, (*numbers, scatter))) else None
 
 
-def _held(cell: Cell, mine: _Told, told: Sequence[tuple[Cell, _Told]]) -> Cell:
+def _held(cell: Cell, mine: _Told, reported: Sequence[tuple[Cell, _Told]]) -> Cell:
     key = cell.key
     images = {
         f"{other.image} {other.framework}": facts
-        for other, facts in told
+        for other, facts in reported
         if (other.key.workload, other.key.precision) == (key.workload, key.precision)
     }
     unlike = [why for name, facts in images.items() if (why := _apart(mine, facts, name, key.precision))]
