@@ -53,7 +53,7 @@ def _told(cell: StoredCell) -> _Told | None:
     settings = cell.environment.get("settings")
     if not rules.is_own(cell.key.workload) or not isinstance(settings, dict):
         return None
-    why_not = "" if rules.OWN_LOSSES in settings else str(settings.get(rules.OWN_WHY) or "it told no losses")
+    why_not = "" if rules.OWN_LOSSES in settings else str(settings.get(rules.OWN_WHY) or "it reported no losses")
     losses = settings.get(rules.OWN_SEEDS if why_not else rules.OWN_LOSSES)
     try:
         numbers = tuple(float(word) for word in str(losses).split(","))
