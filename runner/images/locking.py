@@ -33,7 +33,7 @@ from runner.catalog.architectures import (
 from runner.catalog.images import BASES, CatalogError, Image, read_bases, read_pins, requirements_digest
 from runner.errors import ExitCode, UserError, naming
 from runner.images import lock_facts
-from runner.images.wheel_files import machines
+from runner.images.transfer.wheel_files import machines
 from runner.known_messages import is_of_the_host
 from runner.paths import find_program
 from runner.results import store
