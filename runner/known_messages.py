@@ -24,7 +24,9 @@ _OF_SLURM = re.compile(
     r"(?:salloc|srun|sbatch|sinfo|squeue|scontrol|slurm[\w.-]*): +(?:(?:error|fatal): +)?"
     r"(?=\S)(?!Granted|Pending|job \d+ queued|job \d+ has been allocated|Nodes|Waiting|Relinquishing|Force Terminated)"
 )
-# A message of several lines is short. What Python prints of an error has its sentence at the end.
+# The most characters of it in a sentence.
+_LONGEST = 400
+# What Python prints of an error has its sentence at the end.
 _TRACEBACK = "Traceback (most recent call last)"
 
 _OF_KIND = {
@@ -80,18 +82,19 @@ def hint(kind: str | None, *texts: str | None) -> str | None:
     return message.advice if message else _OF_KIND.get(kind or "")
 
 
-def explained(printed: str, most: int = 400) -> str:
-    """What a scheduler printed before it refused, for a sentence, with the advice of a known message: `no room; means: fix`."""
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+def explained(printed: str, whole: bool = False) -> str:
+    """What a program printed before it refused, for a sentence, with the advice of a known message: `no room; means: fix`.
+
+    Of Slurm's programs it is all that they say; of others the line that is known, or the last. `whole`: it is a message of a few lines.
+    """
+    lines = [line.strip() for line in printed.splitlines() if line.strip()] or [""]
     of_slurm = [match for line in lines if (match := _OF_SLURM.match(line))]
     if of_slurm:
         said = "; ".join(dict.fromkeys(match.string[match.end() :] for match in of_slurm[-4:]))
-    elif _TRACEBACK in printed or len(lines) > 8:
-        said = cause(lines) or lines[-1]
     else:
-        said = " ".join(lines)
-    advice = hint(None, printed)
-    return in_a_line(said, most) + (f"; {advice}" if advice else "")
+        said = " ".join(lines) if whole and _TRACEBACK not in printed else cause(lines) or lines[-1]
+    advice = hint(None, printed if of_slurm or whole else said)
+    return in_a_line(said, _LONGEST) + (f"; {advice}" if advice else "")
 
 
 # The words of an engine, or of the system under it, that say nothing of a cell. A cell itself may say some of them of its own fault.

@@ -244,4 +244,4 @@ def _line(error: BaseException) -> str:
     """The sentence of an error of Ray that says most: where an actor died, why; and the advice of a known message."""
     said = str(error) or type(error).__name__
     dead = said.find("The actor is dead because")
-    return explained(said[max(0, dead) :])
+    return explained(said[max(0, dead) :], whole=True)
