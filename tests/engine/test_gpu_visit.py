@@ -22,6 +22,7 @@ from tests.stand_ins.fleet import FLEET_VARIABLE, FakeGpu, Fleet, build_library
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(1800),
     only_with("DLBENCH_FAULTS", "each step by itself, in the tests of Apptainer and of the kit"),
 ]
 MOST_SECONDS = 540
