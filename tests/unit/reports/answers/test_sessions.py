@@ -196,6 +196,7 @@ def test_cells_that_do_not_agree_are_judged_by_their_own_ratios() -> None:
         assert [row.longer for row in rows] == [level > 1 for level in levels]
     # Of three cells nobody can tell whether 3 % was the machine: that is less than two sessions of a CPU may differ by.
     assert not any(row.longer for row in compared(random, (quiet, quiet), [1.03] * 3, 3)[0])
+    # A GPU's sessions are assumed to differ less, and its cells as much: 6 % is told there.
     assert all(row.longer for row in compared(random, (quiet, quiet), [1.06] * 3, 3, "cuda")[0])
 
 
