@@ -150,7 +150,7 @@ def test_a_persons_own_network_is_measured_and_verified_by_a_wheel(installed: Ru
     # One's own interpreter: that of the environment.
     python = next(Path(cache).glob("dlbench/venvs/torch-2.13.0-cpu-*/bin/python"))
     mine = ("--python", str(python), "--against", "none", "--repeats", "2", "--most-repeats", "2", "--format", "json")
-    verified = installed("verify", *words, *mine, "--references", "none", **site)
+    verified = installed("verify", *words, *mine, **site)
     assert verified.returncode == 3, verified.stderr
     (finding,) = json.loads(verified.stdout)["findings"]
     assert (finding["verdict"], finding["parity_passed"]) == ("no-reference", True)

@@ -13,20 +13,22 @@ from pathlib import Path
 import pytest
 
 from runner.paths import PROJECT
-from tests.unit.bench.test_own_network import BAD, NETWORK, TOY, planted
+from tests.unit.bench.test_own_network import BAD, TOY, planted
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 BEGIN = "        self.taken += 1\n"
 # No program of a test may take all of a machine: a leak ends here.
 MOST_BYTES = 4 << 30
+# Steps of microseconds would be mostly what else runs on the machine.
+STEADY = planted(BEGIN, BEGIN + "        import time; time.sleep(0.002)\n")
 # What is wrong with a file -> (its text, what the row of its cell says).
 FILES = {
     "raises": (planted(*BAD["raises"]), "line 24: `raise ValueError('no luck')`: ValueError: no luck"),
     "never-steps": (planted(*BAD["no step"]), "'Network' object has no attribute 'step'"),
     "returns-nan": (planted(*BAD["not finite"]), "step() returned a loss of nan: training diverged"),
     "leaks": (
-        planted(BEGIN, BEGIN + "        self.kept = getattr(self, 'kept', []) + [b'x' * (1 << 28)]\n"),
+        planted(BEGIN, BEGIN + "        self.kept = getattr(self, 'kept', []) + [np.empty(1 << 28, 'uint8')]\n"),
         "line 24: `self.kept =",
     ),
     "prints": (
@@ -60,7 +62,7 @@ def runner(project: Path, folder: Path, *words: str) -> subprocess.CompletedProc
     """The command in a folder of a person, with an empty home."""
     own = {"PYTHONPATH": str(project), "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
     own |= {"XDG_DATA_HOME": str(folder / "data"), "DLBENCH_LEASES": str(folder / "leases")}
-    command = [sys.executable, "-P", "-m", "runner", *words, "--gpus", "none"]
+    command = [sys.executable, "-P", "-m", "runner", *words]
     return subprocess.run(
         command,
         cwd=folder,
@@ -75,9 +77,22 @@ def runner(project: Path, folder: Path, *words: str) -> subprocess.CompletedProc
 def test_ten_bad_files_are_ten_sentences_and_the_good_one_is_measured(project: Path, tmp_path: Path) -> None:
     for name, (text, _) in FILES.items():
         (tmp_path / f"{name}.py").write_text(text)
-    (tmp_path / "good.py").write_text(NETWORK)
+    (tmp_path / "good.py").write_text(STEADY)
     named = ",".join(f"./{path.name}" for path in sorted(tmp_path.glob("*.py")))
-    words = ("--engine", "host", "--workloads", named, "--repeats", "1", "--timeout", "20", "--format", "json")
+    words = (
+        "--gpus",
+        "none",
+        "--engine",
+        "host",
+        "--workloads",
+        named,
+        "--repeats",
+        "1",
+        "--timeout",
+        "20",
+        "--format",
+        "json",
+    )
     ended = runner(project, tmp_path, "matrix", *words)
     assert "Traceback" not in ended.stderr, ended.stderr[-3000:]
     assert ended.returncode == 1, ended.stderr[-3000:]
@@ -88,9 +103,20 @@ def test_ten_bad_files_are_ten_sentences_and_the_good_one_is_measured(project: P
 
 
 def test_verify_judges_an_interpreter_by_a_network_of_ones_own(project: Path, tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(NETWORK)
-    words = ("--workloads", "./net.py", "--python", sys.executable, "--repeats", "2", "--most-repeats", "2")
-    ended = runner(project, tmp_path, "verify", *words, "--references", "none", "--format", "json")
+    (tmp_path / "net.py").write_text(STEADY)
+    words = (
+        "--gpus",
+        "none",
+        "--workloads",
+        "./net.py",
+        "--python",
+        sys.executable,
+        "--repeats",
+        "2",
+        "--most-repeats",
+        "2",
+    )
+    ended = runner(project, tmp_path, "verify", *words, "--format", "json")
     assert ended.returncode == 3, ended.stderr[-3000:]
     (finding,) = json.loads(ended.stdout)["findings"]
     assert finding["facts"]["workload"].startswith("net@")
@@ -104,12 +130,12 @@ def test_verify_judges_an_interpreter_by_a_network_of_ones_own(project: Path, tm
     assert saved.returncode == 0, saved.stderr
     again = runner(project, tmp_path, "verify", *words, "--format", "json")
     (finding,) = json.loads(again.stdout)["findings"]
-    assert finding["reference"] == "mine", again.stderr
+    assert finding["reference_name"] == "mine", again.stderr
 
 
 def test_two_nodes_measure_a_network_that_only_the_driver_has(project: Path, tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(NETWORK)
-    words = ("--engine", "host", "--workloads", "./net.py", "--repeats", "2", "--nodes", "local:2")
+    (tmp_path / "net.py").write_text(STEADY)
+    words = ("--gpus", "none", "--engine", "host", "--workloads", "./net.py", "--repeats", "2", "--nodes", "local:2")
     ended = runner(project, tmp_path, "matrix", *words, "--format", "json")
     assert ended.returncode == 0, ended.stderr[-3000:]
     results = json.loads(ended.stdout)["results"]
