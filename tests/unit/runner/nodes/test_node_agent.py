@@ -189,8 +189,9 @@ def test_a_persons_own_network_comes_with_the_first_message_and_its_cells_read_i
     hand.hear(messages.Begun)
     hand.prepare(cells[0].image)
     hand.run(cells[0])
-    wait_for((tmp_path / "started").is_file)
-    words = (tmp_path / "started").read_text().split()
+    started = tmp_path / "started"
+    wait_for(lambda: started.is_file() and started.read_text().endswith("\n"))
+    words = started.read_text().split()
     folder = Path(words[words.index("--data") + 1])
     assert [path.name for path in folder.iterdir()] == ["net.py"]
     assert (folder / "net.py").read_bytes() == file.read_bytes()
