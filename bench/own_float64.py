@@ -196,7 +196,7 @@ def _compared(case, told, right, precision):
             MARGIN * (case.scatter[name] + unit / 4.0 * float(np.linalg.norm(after))) / (size or 1e-300) + OPTIMISER
         )
         if allowed <= most["parameter"]:
-            errors[name] = float(np.linalg.norm(after - right[name])) / size, allowed
+            errors[name] = _apart(after, right[name]) / size, allowed
     if 2 * len(errors) >= len(names):
         worst = max(errors, key=lambda name: errors[name][0] / errors[name][1])
         compared = ("%s: %s, of %d" % (case.what, worst.partition("/")[2], len(errors)),) + errors[worst]
@@ -213,6 +213,15 @@ def _compared(case, told, right, precision):
         ("parameter",) + compared,
         ("moved", case.what + named, len(stayed), most["moved"]),
     ]
+
+
+def _apart(one, other):
+    """How far two tensors are apart, without one number in a thousand.
+
+    Where a gradient is as small as its rounding, Adam's first step has the sign that rounding gave it, and no further run need meet that.
+    """
+    distances = np.sort(np.abs(one - other), axis=None)
+    return float(np.linalg.norm(distances[: distances.size - distances.size // 1000]))
 
 
 def _together(case, right, names):

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from bench import rules
+from bench import own_float64, rules
 from bench.protocol import parse
 from runner.catalog.images import PROJECT
 
@@ -294,3 +295,19 @@ def test_a_load_that_leaves_a_parameter_out_is_named(cell: Cell) -> None:
         "error",
     )
     assert "read() must return a dict of NumPy arrays" in error["message"]
+
+
+@pytest.mark.parametrize(("turned", "holds"), [(3, True), (12, False)])
+def test_a_number_whose_gradient_is_rounding_may_turn_and_one_in_a_hundred_may_not(turned: int, holds: bool) -> None:
+    """Adam's first step moves each of 3 000 numbers by its rate, by the sign of a gradient that may be rounding."""
+    random = np.random.RandomState(1)
+    before = {"parameter/w": random.standard_normal((60, 50))}
+    right = {"parameter/w": before["parameter/w"] + 1e-3 * np.sign(random.standard_normal((60, 50)))}
+    after = right["parameter/w"].copy()
+    after.flat[:turned] -= 2 * (after - before["parameter/w"]).flat[:turned]
+    case = own_float64.Steps(
+        "the first steps", before, {"parameter/w": after}, [], [1.0], {"loss": 0.0, "parameter/w": 1e-9}
+    )
+    checks = own_float64._compared(case, (0.0, 0.0), right, "fp32")
+    (error, bound) = next(each[2:] for each in checks if each[0] == "parameter")
+    assert (error <= bound) == holds
