@@ -77,6 +77,8 @@ def draw(module, seed):
         with quoting(module.__file__):
             drawn = module.batch(random)
         batch = drawn if isinstance(drawn, tuple) else (drawn,)
+        if not batch:
+            raise DataError("%s: batch() returned no array; return NumPy arrays of ITEMS rows" % name)
         for array in batch:
             if not isinstance(array, np.ndarray) or not array.ndim:
                 raise DataError("%s: batch() returned %s; return NumPy arrays" % (name, type(array).__name__))

@@ -343,11 +343,12 @@ def _caveats(workload: MeasuredWorkload, group: Group) -> tuple[str, ...]:
         caveats.append(
             "Not all cells were measured by the same version of the bench: the digests are under Provenance."
         )
-    if any(cell.short for cell in cells):
+    own = rules.is_own(group.key.workload)
+    if not own and any(cell.short for cell in cells):
         caveats.append(
             f"Shorter than the specification's run: compare speed, not total time{' or accuracy' if workload.learns else ''}."
         )
-    if group.key.data_source == "generated":
+    if not own and group.key.data_source == "generated":
         caveats.append(f"{'Trained' if workload.learns else 'Run'} on generated stand-in data.")
     if group.others:
         why = [_ENDS.get(cell.status, cell.unranked) for cell in group.others]

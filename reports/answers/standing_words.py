@@ -64,7 +64,7 @@ def _among(of: Standing) -> str:
         return f" of the {repeated} with repeats"
     if of.rivals:
         return f" of the {of.ranked} that are ranked"
-    return f" of the {of.ranked} that were measured" if of.unrun else ""
+    return f" of the {of.ranked} that {'are ranked' if of.behind else 'were measured'}" if of.unrun else ""
 
 
 def _seen_once(of: Standing) -> str:
@@ -78,7 +78,7 @@ def _seen_once(of: Standing) -> str:
 def _among_once(of: Standing) -> str:
     if of.rivals:
         return f" of the {of.ranked} that are ranked"
-    return f" of the {of.ranked} that were measured" if of.unrun else ""
+    return f" of the {of.ranked} that {'are ranked' if of.behind else 'were measured'}" if of.unrun else ""
 
 
 def _margin() -> str:
@@ -100,7 +100,7 @@ def _at_most(of: Standing) -> str:
 def detail(of: Standing) -> str:
     """A sentence on each cell beside the first, the surest first."""
     parts = [_slower(of.slower), _level(of), _of_one_repeat(of), *(f"{rival}." for rival in of.rivals[:3]), _robust(of)]
-    parts += [f"Not ranked, and slower: {some(of.behind)}."] if of.behind else []
+    parts += [f"Not ranked, and slower as far as measured: {some(of.behind)}."] if of.behind else []
     parts += [f"Not yet run: {some(of.unrun)}."] if of.unrun else []
     return " ".join(filter(None, parts))
 

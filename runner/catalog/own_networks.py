@@ -18,6 +18,9 @@ from runner.errors import UserError, system_fault
 
 # The most bytes of a file: a network is code, and its numbers are drawn.
 _MOST_BYTES = 1 << 20
+# The longest name of a file, in bytes, since a run's folder keeps it; and how much of it stands in the workload's name.
+_MOST_NAME, _MOST_STEM = 100, 40
+_DROPOUT = (None, False, True, "always")
 _PRECISIONS = tuple(sorted(rules.OWN_BOUNDS["loss"]))
 
 
@@ -59,6 +62,8 @@ def read(path: Path) -> OwnNetwork:
         content = _content(each)
         constants = _constants(each, content)
         framework = _framework(each, constants, len(paths) > 1)
+        if (dropout := constants.get("DROPOUT")) not in _DROPOUT:
+            raise OwnNetworkError(f"{each}: DROPOUT: {dropout!r:.60}; write True, False or 'always'")
         if framework in found:
             raise OwnNetworkError(f"{each}: FRAMEWORK: {found[framework][0].name} is for {framework}, too; keep one")
         found[framework] = each, content, constants
@@ -78,10 +83,16 @@ def read(path: Path) -> OwnNetwork:
 def _stem(path: Path, paths: list[Path]) -> str:
     """The name for a person: of the file, or of a folder without the digest that a run's folder adds."""
     name = paths[0].stem if len(paths) == 1 else path.resolve().name.partition("@")[0]
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "network"
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:_MOST_STEM].strip("-") or "network"
 
 
 def _content(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise OwnNetworkError(f"--workloads: {path} is no file; name the file of a network")
+    if len(path.name.encode("utf-8", "surrogateescape")) > _MOST_NAME:
+        raise OwnNetworkError(
+            f"--workloads: {path}: a name of more than {_MOST_NAME} bytes; give the file a shorter one"
+        )
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -105,6 +116,7 @@ def _constants(path: Path, content: bytes) -> dict[str, Any]:
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
             found[statement.name] = None
+            _look_for_step(path, statement)
         elif isinstance(statement, ast.Assign):
             for target in statement.targets:
                 found.update(_assigned(target, statement.value))
@@ -112,6 +124,33 @@ def _constants(path: Path, content: bytes) -> dict[str, Any]:
         if name not in found:
             raise OwnNetworkError(f"{path}: it has no `{kind}`; docs/own-networks.md shows whole files")
     return found
+
+
+def _look_for_step(path: Path, statement: ast.FunctionDef | ast.ClassDef) -> None:
+    """Raise OwnNetworkError for a class Network that has no step. One that inherits may have it from there."""
+    if (
+        not isinstance(statement, ast.ClassDef)
+        or statement.name != "Network"
+        or statement.bases
+        or statement.decorator_list
+    ):
+        return
+    names = {name for each in statement.body for name in _named(each)}
+    if "step" not in names:
+        raise OwnNetworkError(
+            f"{path}, line {statement.lineno}: class Network has no `def step(self, *batch)`{suggest('step', names)}; "
+            "write there what a step is"
+        )
+
+
+def _named(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a class gives."""
+    if isinstance(statement, ast.FunctionDef):
+        yield statement.name
+    elif isinstance(statement, ast.Assign):
+        yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
+    elif isinstance(statement, ast.If | ast.Try | ast.With | ast.For):
+        yield from (name for each in statement.body for name in _named(each))
 
 
 def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, Any]]:
@@ -132,7 +171,7 @@ def _framework(path: Path, constants: Mapping[str, Any], several: bool) -> str:
     if name not in known:
         meant = suggest(name, known) if isinstance(name, str) else ""
         raise OwnNetworkError(
-            f"{path}: FRAMEWORK: {name!r:.60} is none of {', '.join(known)}{meant}; write FRAMEWORK = {known[0]!r}"
+            f"{path}: FRAMEWORK: {name!r:.60} is none of {', '.join(known)}{meant}; write one of them"
         )
     return str(name)
 

@@ -226,7 +226,8 @@ OF_MACHINES: tuple[Known, ...] = (
         general=True,
     ),
     Known(
-        r"cannot import name|has no attribute '\w+'",
+        # A person's own network is a class of this name, and what it lacks is no package's fault.
+        r"cannot import name|(?<!'Network' object )has no attribute '\w+'",
         "a package is of another release than the code that uses it",
         "install the releases of the lock, or those that the package names",
         general=True,

@@ -81,6 +81,8 @@ class _Node:
     # Model -> the boards that are left of it, and the models of each kind.
     boards: dict[str, set[str]] = field(default_factory=dict)
     models: dict[str, list[str]] = field(default_factory=dict)
+    # GPU -> its board, of those that are left.
+    gpus: dict[str, str] = field(default_factory=dict)
     running: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in _KINDS})
     joined: bool = False
     silent: bool = False
@@ -93,11 +95,17 @@ class _Node:
     def free_kinds(self) -> list[str]:
         """The kinds of devices of which one is free, and none of the other kind runs."""
         pairs = (_KINDS, _KINDS[::-1]) if self.joined else ()
-        return [kind for kind, other in pairs if not self.running[other] and self.dispatchers[kind].has_room()]
+        return [kind for kind, other in pairs if not self.measures(other) and self.dispatchers[kind].has_room()]
+
+    def measures(self, kind: str) -> bool:
+        """True if a cell of this kind runs there. What a node offers from before holds no device."""
+        return not self.running[kind] <= self.offered
 
     def may_run(self, cell: Cell) -> bool:
         """True if it takes part, has the devices of a cell and its image."""
-        return self.joined and cell.takes <= len(self.boards.get(cell.device_model, ())) and cell in self.cells
+        if not self.joined or cell not in self.cells or (cell.device_uuid and cell.device_uuid not in self.gpus):
+            return False
+        return cell.takes <= len(self.boards.get(cell.device_model, ()))
 
 
 class Tracker:
@@ -153,6 +161,7 @@ class Tracker:
             kind: Dispatcher((), [place for place in places if place.kind == kind], self._seconds) for kind in _KINDS
         }
         node.models = {kind: sorted({place.model for place in places if place.kind == kind}) for kind in _KINDS}
+        node.gpus = {place.uuid: place.board for place in places if place.uuid}
         node.boards = {}
         for place in places:
             node.boards.setdefault(place.model, set()).add(place.board)
@@ -229,6 +238,7 @@ class Tracker:
         node = self._nodes[name]
         for boards in node.boards.values():
             boards.discard(board)
+        node.gpus = {uuid: of for uuid, of in node.gpus.items() if of != board}
         # It may not have joined yet.
         if node.dispatchers:
             node.dispatchers["cuda"].lost(board)
@@ -266,7 +276,7 @@ class Tracker:
 
     def _next_of(self, node: _Node, kind: str, now: float) -> tuple[Job, tuple[Place, ...]] | None:
         """The next job of a node, and its devices. Where GPUs are compared, one at a time on a node, in blocks over its GPUs."""
-        if node.running[kind] and self._alone:
+        if self._alone and node.measures(kind):
             return None
         every = (job for model in node.models[kind] for job in self._offers(node, kind, model))
         started = ((job, node.dispatchers[kind].start(job, now)) for job in every)
@@ -278,7 +288,6 @@ class Tracker:
         A smaller one holds no devices that larger ones which wait or run could use together: otherwise these would never find enough.
         """
         left = len(node.boards[model])
-        # What a node offers from before holds no device.
         running = [self._issued[attempt] for attempt in node.running[kind]]
         sizes = [each.job.cell.takes for each in running if each.places and each.job.cell.device_model == model]
         for size, jobs in self._waiting.get(model, {}).items():
@@ -335,7 +344,7 @@ class Tracker:
         """A live attempt was not to blame for its end. Whether its job is tried again; otherwise it has failed."""
         job = self._free(attempt).job
         self._cut.add(attempt)
-        if self._tries[job] >= MOST_TRIES:
+        if self._tries.get(job, 0) >= MOST_TRIES:
             self._done.add(job)
             return False
         self._queue(job)[job] = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import statistics
 import sys
 import textwrap
 import time
@@ -126,23 +125,25 @@ _PREPARING_SECONDS = 20.0
 
 
 class StepTimes:
-    """The step time of each running job: the median of its measured windows."""
+    """The step time of each running job: the time of its measured windows over their steps, as reports have it."""
 
     def __init__(self) -> None:
-        self._seconds: dict[Job, list[float]] = {}
+        # seconds and steps so far
+        self._taken: dict[Job, tuple[float, int]] = {}
 
     def started(self, job: Job) -> None:
         # A job that is tried again begins anew.
-        self._seconds[job] = []
+        self._taken[job] = 0.0, 0
 
     def printed(self, job: Job, event: Mapping[str, Any]) -> None:
         if event["event"] == "sample" and event["stage"] == "steady" and event["steps"]:
-            self._seconds.setdefault(job, []).append(event["seconds"] / event["steps"])
+            seconds, steps = self._taken.get(job, (0.0, 0))
+            self._taken[job] = seconds + event["seconds"], steps + event["steps"]
 
     def ended(self, job: Job) -> float | None:
         """Seconds a step; None where none was measured."""
-        seconds = self._seconds.pop(job, [])
-        return statistics.median(seconds) if seconds else None
+        seconds, steps = self._taken.pop(job, (0.0, 0))
+        return seconds / steps if steps else None
 
 
 _ESTIMATE_RATIO = 100.0

@@ -26,6 +26,8 @@ def path_of(address: str) -> Path:
 def pin(address: str) -> str:
     """The digest of a SIF. Raises EngineError where the file is none."""
     path = path_of(address)
+    if path.exists() and not path.is_file():
+        raise EngineError(f"{path} is no file; name a file that `apptainer build` made")
     try:
         # A file of gigabytes is read once, unless it changes.
         return _digest(path, path.stat().st_mtime_ns)

@@ -84,6 +84,10 @@ BAD = {
     "not finite": ("        return loss\n", "        return loss * float('nan')\n"),
     "other rows": ("random.randint(0, 5, ITEMS)", "random.randint(0, 5, ITEMS + 1)"),
     "other shapes": ("(ITEMS, 20)", "(ITEMS, random.randint(20, 90))"),
+    "nothing": (
+        '    return random.standard_normal((ITEMS, 20)).astype("float32"), random.randint(0, 5, ITEMS)',
+        "    return ()",
+    ),
     "no array": ('    return random.standard_normal((ITEMS, 20)).astype("float32"),', "    return [1] * ITEMS,"),
     "lacks an import": ("import numpy as np\n", "import numpy as np\nimport no_such_thing\n"),
     "a shape that changes": (
@@ -109,6 +113,7 @@ QUOTED = {
     "not finite": ("framework", "a loss of nan"),
     "other rows": ("data", "batch() has 9 rows and ITEMS says 8"),
     "other shapes": ("data", "batches of one form are compared"),
+    "nothing": ("data", "batch() returned no array"),
     "no array": ("data", "batch() returned list"),
     "lacks an import": ("unsupported", "this image lacks what the file imports"),
     "a shape that changes": ("framework", 'net.py, line 25: `hidden = np.tanh(x @ p["w"])`: ValueError'),

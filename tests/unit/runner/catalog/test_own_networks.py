@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,12 @@ def batch(random):
 
 
 class Network:
-    pass
+    def step(self, x):
+        return 0.0
 """
 
 MISTAKES = {
-    "syntax": (FILE + "def (:\n", "line 15: `def (:`"),
+    "syntax": (FILE + "def (:\n", "line 16: `def (:`"),
     "no class": (FILE.replace("class Network", "class Net"), "it has no `class Network`"),
     "no batch": (FILE.replace("def batch", "def draw"), "it has no `def batch(random)`"),
     "items missing": (FILE.replace("ITEMS = 32\n", ""), "ITEMS: None; write how many items"),
@@ -37,6 +39,8 @@ MISTAKES = {
     "framework misspelt": (FILE.replace('"torch"', '"troch"'), "did you mean 'torch'?"),
     "framework without proof": (FILE.replace('"torch"', '"chainer"'), "FRAMEWORK: 'chainer' is none of jax"),
     "precision unknown": (FILE.replace("amp-bf16", "fp4"), "PRECISIONS: ('fp4',)"),
+    "no step": (FILE.replace("def step", "def stepp"), "no `def step(self, *batch)` (did you mean 'stepp'?)"),
+    "dropout unknown": (FILE + "DROPOUT = 'sometimes'\n", "DROPOUT: 'sometimes'; write True, False or 'always'"),
     "no text": (b"\xff\xfe\x00", "correct it"),
     "too large": (b"#" * (1 << 21), "more than 1 MiB"),
 }
@@ -46,6 +50,22 @@ def written(tmp_path: Path, content: str | bytes = FILE, name: str = "my_net.py"
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
+
+
+def test_what_is_no_file_or_has_too_long_a_name_is_refused_before_anything_begins(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    with pytest.raises(OwnNetworkError, match=r"pipe\.py is no file; name the file of a network"):
+        read(tmp_path / "pipe.py")
+    with pytest.raises(OwnNetworkError, match="a name of more than 100 bytes; give the file a shorter one"):
+        read(written(tmp_path, name=f"{'y' * 98}.py"))
+    network = read(written(tmp_path, name=f"{'y' * 97}.py"))
+    assert network.name.startswith(f"{'y' * 40}@")
+
+
+def test_a_class_that_inherits_may_have_its_step_from_there(tmp_path: Path) -> None:
+    text = FILE.replace("class Network:", "class Network(Base):").replace("def step", "def other")
+    assert "class Network(Base)" in text
+    assert read(written(tmp_path, text)).batch == 32
 
 
 def test_a_file_is_a_workload_of_its_framework(tmp_path: Path) -> None:

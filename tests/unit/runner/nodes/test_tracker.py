@@ -133,6 +133,37 @@ def test_gpus_that_are_compared_run_one_at_a_time_on_their_node_in_blocks_over_i
         assert all(assignment.places[0].uuid == assignment.job.cell.device_uuid for assignment in mine)
 
 
+def test_a_compared_gpu_that_is_lost_takes_its_own_cells_along_and_holds_up_no_other() -> None:
+    places = gpus("a", 3)
+    cells = [
+        make_cell(workload=workload, device_kind="cuda", device_model="H200", device_uuid=place.uuid)
+        for place in places
+        for workload in ("cnn-cifar10", "gru-imdb")
+    ]
+    tracker = tracker_of(blocks(cells, 2, 1))
+    tracker.join("a", places, cells, 0.0)
+    (first,) = started(tracker)
+    lost = first.places[0].uuid
+    tracker.gpu_lost("a", lost)
+    assert tracker.returned(first.attempt)
+    whole = run_out(tracker)
+    assert {each.job for each in whole} == {
+        Job(cell, repeat) for cell in cells if cell.device_uuid != lost for repeat in (1, 2)
+    }
+    assert not tracker.is_open()
+    assert {job.cell.device_uuid for job in tracker.homeless()} == {lost}
+
+
+def test_a_result_that_a_node_still_has_to_send_holds_none_of_its_devices_and_may_be_given_back() -> None:
+    cells = [*gpu_cells(1), *CELLS]
+    tracker = tracker_of([Job(cell, 1) for cell in cells])
+    earlier = f"{cells[0].id}.r1.ffffffff-1"
+    assert tracker.offered("a", [earlier], 0.0) == [earlier]
+    tracker.join("a", (*gpus("a", 1), *CPU), cells, 0.0)
+    assert [each.job.cell.device_kind for each in started(tracker)] == ["cpu"]
+    assert tracker.returned(earlier)
+
+
 def test_a_late_node_takes_its_share_and_a_lost_one_hands_its_own_back() -> None:
     tracker = tracker_of(blocks(CELLS, 3, 1))
     tracker.join("a", CPU, CELLS, 0.0)

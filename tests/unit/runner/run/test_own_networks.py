@@ -25,7 +25,7 @@ STEADY = planted(BEGIN, BEGIN + "        import time; time.sleep(0.002)\n")
 # What is wrong with a file -> (its text, what the row of its cell says).
 FILES = {
     "raises": (planted(*BAD["raises"]), "line 24: `raise ValueError('no luck')`: ValueError: no luck"),
-    "never-steps": (planted(*BAD["no step"]), "'Network' object has no attribute 'step'"),
+    "never-steps": (planted("    def step(", "    step = None\n\n    def steps("), "'NoneType' object is not callable"),
     "returns-nan": (planted(*BAD["not finite"]), "step() returned a loss of nan: training diverged"),
     "leaks": (
         planted(BEGIN, BEGIN + "        self.kept = getattr(self, 'kept', []) + [np.empty(1 << 28, 'uint8')]\n"),
