@@ -26,7 +26,7 @@ _OF_SLURM = re.compile(
 )
 # The most characters of it in a sentence.
 _LONGEST = 400
-# What Python prints of an error has its sentence at the end.
+# Python prints the sentence of an error at its end.
 _TRACEBACK = "Traceback (most recent call last)"
 
 _OF_KIND = {
@@ -83,7 +83,7 @@ def hint(kind: str | None, *texts: str | None) -> str | None:
 
 
 def explained(printed: str, whole: bool = False) -> str:
-    """What a program printed before it refused, for a sentence, with the advice of a known message: `no room; means: fix`.
+    """The lines that a program printed before it refused, for a sentence, with the advice of a known message: `no room; means: fix`.
 
     Of Slurm's programs it is all that they say; of others the line that is known, or the last. `whole`: it is a message of a few lines.
     """

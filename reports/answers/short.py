@@ -389,7 +389,7 @@ def _cuda(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], ladders:
             question,
             words,
             "confirmed",
-            f"{detail}; {version.lower()} takes {times(middle)} times as long in the median of those told",
+            f"{detail}; {version.lower()} takes {times(middle)} times as long in the median of those that count",
             link,
         )
     if all(row.verdict == "same" for row in alone):

@@ -26,7 +26,7 @@ OF_SCHEDULERS: tuple[Known, ...] = (
     Known(
         r"Prolog (failure|error)|failed in (the )?[Pp]rolog|prolog failed",
         "what the site runs on a node before each job (its prolog) failed there, so the job was taken back",
-        "`sinfo -R` names the node with its reason, and slurmd's log on it tells more; name other nodes until it is mended",
+        "`sinfo -R` names the node with its reason, and slurmd's log on it tells more; name other nodes until it is repaired",
     ),
     Known(
         r"layout tasks on given cpus|failed to distribute tasks|Unable to satisfy cpu bind|More processors requested than permitted",

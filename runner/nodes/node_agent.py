@@ -24,7 +24,7 @@ from bench import identity
 from runner.catalog.architectures import kernel_machine
 from runner.catalog.own_networks import is_path
 from runner.engines.base import ReadyImage
-from runner.errors import HostFaultError, UserError
+from runner.errors import HostFaultError, UserError, naming
 from runner.machine import lease, telemetry
 from runner.nodes.spool import Spool
 from runner.nodes.wire import messages, releases
@@ -106,7 +106,8 @@ def _with_networks(options: Options, look: messages.Look, folder: Path) -> Optio
     for name, files in look.networks.items():
         (folder / name).mkdir()
         for file, content in files.items():
-            (folder / name / file).write_bytes(content.encode("latin-1"))
+            with naming(folder / name / file):
+                (folder / name / file).write_bytes(content.encode("latin-1"))
     return options.model_copy(update={"workloads": (*words, *(str(folder / name) for name in look.networks))})
 
 

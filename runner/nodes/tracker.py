@@ -451,7 +451,7 @@ class Tracker:
             self._look_at[other] = None
 
     def _nodes_changed(self) -> None:
-        """Who may run what is asked anew, and every node looks for work."""
+        """The nodes that may run a cell are looked up anew, and every node looks for work."""
         self._homes.clear()
         joined = [node for node in self._nodes.values() if node.joined]
         self._boards = Counter(model for node in joined for model, boards in node.boards.items() for _ in boards)

@@ -217,7 +217,7 @@ class Agenda:
 
     @property
     def _several_precisions(self) -> bool:
-        # What was narrowed off the first group is the second one.
+        # The cells that were narrowed off the first group are the second one.
         return len({cell.precision for group in self.groups[:2] for cell in group}) > 1
 
     def _narrowed(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> Agenda:
@@ -357,7 +357,7 @@ class Agenda:
         jobs = [of_cells[cell][0] for cell in group if cell in of_cells]
         jobs = [job for job in jobs if job.repeat == 1 or job.cell.image in unready]
         ready = [job for job in jobs if job.cell.image not in unready]
-        # What has had one repeat gets its second before further cells that leave no time for it.
+        # A cell with one repeat gets its second before further cells that leave no time for it.
         if self._has_one_repeat(of_cells) and not self._fit(self._twice(group, of_cells, unready), left):
             ready = [job for job in ready if job.repeat > 1]
         if fits := self._fitting(ready, left):
@@ -368,7 +368,7 @@ class Agenda:
         if soonest:
             further.sort(key=lambda made: -made[1])
         for image, rest in further:
-            # What is ready answers what its precisions do. So a further image waits unless two repeats of all fit with it.
+            # Images that are ready answer what their precisions do. So a further image waits unless two repeats of all fit with it.
             if (
                 soonest
                 and self._has_one_repeat(of_cells)

@@ -95,7 +95,7 @@ def _assumed(ratio: Ratio) -> str:
     return ", ".join(parts) or "–"
 
 
-# What kept a verification from an answer, where something cut it short.
+# The causes that keep a verification from an answer, where something cut it short.
 _CUT = {ExitCode.CANNOT_BEGIN: "the machine failed before it was decided", ExitCode.INTERRUPTED: "interrupted"}
 
 

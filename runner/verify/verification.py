@@ -89,7 +89,7 @@ class Verification:
     waiting: tuple[str, ...] = ()
     # Run's id -> how a command names it.
     names: Mapping[str, str] = field(default_factory=dict)
-    # What cut the measurement short: the machine (CANNOT_BEGIN) or the user (INTERRUPTED).
+    # The cause that cut the measurement short: the machine (CANNOT_BEGIN) or the user (INTERRUPTED).
     cut_by: ExitCode = ExitCode.OK
 
     @property

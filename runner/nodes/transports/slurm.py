@@ -31,7 +31,7 @@ _ANSWER_SECONDS = 60.0
 _RELEASE_SECONDS = 20.0
 _MOST_NODES = 10_000
 
-# What salloc prints before it ends, in characters.
+# The end of the output of salloc, in characters.
 _MOST_WORDS = 10_000
 
 # A partition, or nodes as Slurm writes them: gpu[001-016,020],big7.

@@ -177,7 +177,9 @@ def test_a_persons_own_network_comes_with_the_first_message_and_its_cells_read_i
 ) -> None:
     file = tmp_path / "here" / "net.py"
     file.parent.mkdir()
-    file.write_bytes('FRAMEWORK, ITEMS = "torch", 8  # ü\ndef batch(random): ...\nclass Network: ...\n'.encode())
+    file.write_bytes(
+        'FRAMEWORK, ITEMS = "torch", 8  # ü\ndef batch(random): ...\nclass Network:\n def step(self): ...\n'.encode()
+    )
     network = read(file)
     hand = agent(seconds=5.0)
     hand.hear(messages.Versions)

@@ -91,7 +91,7 @@ def test_an_agent_whose_gpu_cannot_be_opened_refuses_before_its_first_cell(monke
         boards=lambda jobs: [GPU.board],
     )
     agent = Agent(_Pipe(io.BytesIO()))
-    monkeypatch.setattr(agent, "_look", lambda order: prospect)
+    monkeypatch.setattr(agent, "_look", lambda *_: prospect)
     agent.take(messages.Look(node="n1", options={}))
     agent.take(messages.Begin(run="20261126-000000-abcd", leased=True))
     monkeypatch.setenv("DLBENCH_CUINIT", "802")

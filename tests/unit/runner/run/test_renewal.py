@@ -172,7 +172,7 @@ def test_a_fault_of_the_page_at_the_end_is_a_sentence_and_no_failed_run(
         raise ValueError("invalid literal for int() with base 10: '²'")
 
     code = summary.conclude(prospect, run, "", broken, show_answer=lambda folder: None)
-    assert code == ExitCode.FOUND, "one cell of the synthetic run failed"
+    assert code.code == ExitCode.FOUND, "one cell of the synthetic run failed"
     said = capsys.readouterr().err
     assert "a fault of the runner kept the answer from being shown (ValueError: invalid literal" in said
     assert f"results  {run.folder}" in said
