@@ -24,7 +24,7 @@ from reports.answers.leads import MOST_WORDS, by_how_much, in_words, turns
 from reports.answers.standing import Standing, is_won_among
 from reports.answers.standing_words import alternatives, headline, in_short, nearest_in_short
 from reports.data.model import Group, MeasuredCell, Ranked
-from reports.wording import apart, device_name, duration, ended, framework_name, listing, number, plural, times
+from reports.wording import device_name, duration, ended, framework_name, listing, number, plural, times
 from runner.results.cells import MISSING
 
 Confidence = Literal["confirmed", "one run", "same", "open", "not compared", "not measured", "not judged"]
@@ -409,7 +409,7 @@ def _major_minor(cell: MeasuredCell) -> str:
 def _range(ratios: Sequence[float]) -> str:
     """The most that one side takes longer, and the other."""
     ends = dict.fromkeys((min(ratios, default=1.0), max(ratios, default=1.0)))
-    return listing(map(apart, ends))
+    return " to ".join(f"{times(ratio)}\u00d7 as {'fast' if ratio < 1 else 'long'}" for ratio in ends)
 
 
 # -- Which GPU --------------------------------------------------------------------------------------------------------------------
