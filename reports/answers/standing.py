@@ -147,13 +147,14 @@ def standing(group: Group, waiting: Sequence[MeasuredCell] = ()) -> Standing:
 
 
 def _of_fastest_modes(group: Group) -> tuple[Ranked, ...]:
-    """The cells behind the first, without a mode of a framework that is slower than another one in the same image.
+    """The cells behind the first, without a mode of a framework that is slower than another one in the same image, on the same GPU.
 
     A mode with one repeat takes no other's place, as another run of it may be slower.
     """
-    found: dict[tuple[str, str, str], list[Ranked]] = {}
+    found: dict[tuple[str, ...], list[Ranked]] = {}
     for entry in group.ranked:
-        faster = found.setdefault((entry.cell.image, entry.cell.framework, entry.cell.engine), [])
+        cell = entry.cell
+        faster = found.setdefault((cell.image, cell.framework, cell.engine, cell.uuid), [])
         many = len(entry.cell.measured) > 1
         if not any(len(other.cell.measured) > 1 or not many for other in faster):
             faster.append(entry)

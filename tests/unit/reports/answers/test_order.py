@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from reports.answers.findings import findings
 from reports.answers.leads import Turn, by_how_much, in_words, turns
 from reports.answers.left import alone
 from reports.answers.standing import Standing, standing
 from reports.answers.standing_words import detail
 from reports.data.groups import workloads
 from reports.data.model import Group, MeasuredCell, Ranked
+from reports.data.tables import load
 from reports.wording import number
 from runner.results.statistics import Estimate
 from tests.fixtures import measured, regimes
+from tests.fixtures.fleets import each_gpu_run
 from tests.fixtures.regimes import Regime
 
 QUIET = Regime(process=0.002, windows=0.003, count=20)
@@ -185,3 +189,10 @@ def test_an_order_that_two_repeats_leave_open_is_said_in_words_where_the_interva
     assert detail(Standing(first, (), (wide,), (), (), (), ())) == f"{said} (two repeats: too few to tell)."
     narrow = replace(wide, ratio=Estimate(1.1, 0.9, 1.3, 10, 2, ""))
     assert detail(Standing(first, (), (narrow,), (), (), (), ())) == f"{said}: it takes 0.900 to 1.30 times as long."
+
+
+def test_each_gpu_of_a_run_stands_in_the_order(tmp_path: Path) -> None:
+    """A GPU's cell is no mode of another GPU's: the headline said that one GPU alone was measured more than once."""
+    for finding in findings(load([each_gpu_run(tmp_path / "run", [1.0, 1.2, 1.0])])):
+        assert "GPU 0 (ac-0) and PyTorch 2.13.0 · GPU 2 (ac-2) are equally fast" in finding.headline
+        assert "GPU 1 (ac-1) takes 1.20 times as long" in finding.detail
