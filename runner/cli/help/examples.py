@@ -54,7 +54,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("the same as a page", "runner rosetta gru-imdb torch tensorflow --html stone.html"),
     ),
     "verify": (
-        ("an installation, in some ten minutes", "runner verify --python /path/to/its/python"),
+        ("an installation, in some ten minutes a framework", "runner verify --python /path/to/its/python"),
         ("each GPU beside the others of its model", "runner verify --each-gpu"),
         ("a run that was measured", "runner verify --run latest"),
         ("is it correct, in seconds?", "runner verify --level 1 --python /path/to/its/python"),
