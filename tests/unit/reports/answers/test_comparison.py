@@ -86,7 +86,7 @@ def test_what_other_runs_show_makes_two_of_them_the_same_or_faster_and_their_abs
     assert result.exit_code == 0
     night(tmp_path / "four", "d5", 5, 0.9)
     result = ask(tmp_path / "four", "d4", "d5")
-    assert "All cells together: faster: takes 9." in result.stdout
+    assert "All cells together: faster: is 1.1" in result.stdout
     assert result.exit_code == 0
     # A third run that cannot be read takes nothing away but what it shows.
     (tmp_path / "four" / "d2" / "run.json").write_text("[]")
@@ -155,21 +155,21 @@ def test_ten_daily_runs_that_become_slower_are_told_alike_by_compare_and_history
         assert (rows[0]["image"], rows[0]["verdict"]) == ("", "slower")
     else:
         said = among.stdout.replace("\u00a0", " ")
-        assert re.search(r"all cells together .*1\.07\d .* slower: takes 7\.\d+ % longer", said)
+        assert re.search(r"all cells together .*1\.07\d .* slower: takes 1\.07\d* times as long", said)
         # Of one cell the interval begins just below 5 %.
         counts = "3 slower and 1 slower, perhaps by less than 5 %"
-        assert f"4 cells compared: {counts}. All cells together: slower: takes 7." in said
-        assert "4 of 4 cells take longer since d06." in history.stdout
+        assert f"4 cells compared: {counts}. All cells together: slower: takes 1.07" in said
+        assert "4 of 4 cells became slower since d06." in history.stdout
 
 
 @pytest.mark.slow
 def test_what_moved_between_the_runs_of_a_report_is_a_sentence(daily: Path) -> None:
     (sentence,) = history(tables.load([daily / "d05", daily / "d06"])).notes
-    assert sentence.replace("\u00a0", " ").startswith("All 4 cells moved together: they take 7.")
+    assert sentence.replace("\u00a0", " ").startswith("All 4 cells moved together: a step takes 1.07")
     assert "That is slower" in sentence
     # What is said of all cells is not said of each.
     (sentence,) = history(tables.load(sorted(daily.iterdir()))).notes
-    assert sentence.startswith("4 of 4 cells take longer since d06.")
+    assert sentence.startswith("4 of 4 cells became slower since d06.")
     assert overview(tables.load([daily / "d05"])).notes == ()
     assert history(tables.load([daily / "d04", daily / "d05"])).notes == ()
 
@@ -181,7 +181,7 @@ def test_of_a_pair_alone_in_its_folder_what_is_slower_for_all_never_ends_with_0(
     result = ask(tmp_path, "d05", "d06")
     assert result.exit_code == 1
     said = result.stdout.replace("\u00a0", " ")
-    assert re.search(r"all cells together .*slower, perhaps by less than 5 %: takes 7\.\d+ % longer", said)
+    assert re.search(r"all cells together .*slower, perhaps by less than 5 %: takes 1\.07\d* times as long", said)
     # Nothing shows what a session does to one cell alone, so a cell may be open. None is the same.
     assert re.search(
         r"4 cells compared: (\d slower, perhaps by less than 5 %( and )?)?(\d open, since the data do not tell)?\.",

@@ -159,12 +159,12 @@ def test_what_moved_nearly_all_cells_is_said_once_at_the_top(tmp_path: Path) -> 
     for day in range(8):
         night(tmp_path, day, "550.54", slow if day > 4 else None, repeats=2)
     result = ask(tmp_path)
-    assert result.stdout.startswith("4 of 5 cells take longer since 20261125. The machine did that, or something")
+    assert result.stdout.startswith("4 of 5 cells became slower since 20261125. The machine did that, or something")
     assert result.stdout.count("The machine did that") == 1
     assert json.loads(ask(tmp_path, "--format", "json").stdout)["moved_together"].startswith("4 of 5 cells")
     # Of two runs the cells show it together, where none of them alone has runs enough.
     pair = ask(tmp_path, str(tmp_path / "20261124"), str(tmp_path / "20261125"), "--format", "markdown").stdout
-    assert "cells moved together: they take " in pair
+    assert "cells moved together: a step takes " in pair
     assert "open: 2 runs with the same recorded facts" in pair
 
 

@@ -54,10 +54,10 @@ def test_a_planted_step_is_named_in_a_quiet_world() -> None:
 @pytest.mark.parametrize(
     ("name", "change", "device"),
     [
-        ("quiet", 0.05, "cuda"),
-        ("quiet", -0.05, "cuda"),
+        ("quiet", 0.08, "cuda"),
+        ("quiet", -0.08, "cuda"),
         ("windows are alike", 0.10, "cuda"),
-        ("the session moves all cells by 2 %", 0.05, "cuda"),
+        ("the session moves all cells by 2 %", 0.08, "cuda"),
         ("quiet", 0.10, "cpu"),
         ("a daily wave of 4 %", 0.10, "cpu"),
         ("the session moves each cell by 1 %", 0.10, "cpu"),
