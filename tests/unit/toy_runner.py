@@ -176,8 +176,8 @@ def set_the_patience_of_nodes() -> None:
     if way := set(DribblingSink.WAYS).intersection(os.environ.get("DLBENCH_TOY", "").split(",")):
         look = node_agent.Agent._look
 
-        def look_and_dribble(self: node_agent.Agent, order: Look) -> Prospect:
-            prospect = look(self, order)
+        def look_and_dribble(self: node_agent.Agent, order: Look, networks: Path) -> Prospect:
+            prospect = look(self, order, networks)
             if order.node == "local-3":
                 self._pipe._sink = DribblingSink(self._pipe._sink, *way)
             return prospect
@@ -237,9 +237,9 @@ def mute_one_node() -> None:
     """The agent of local-3 says nothing while a cell runs. A node of a cluster has variables of its own, and is meant by them."""
     look, send, muted = node_agent.Agent._look, node_agent._Pipe.send, []
 
-    def look_and_mute(self: node_agent.Agent, order: Look) -> Prospect:
+    def look_and_mute(self: node_agent.Agent, order: Look, networks: Path) -> Prospect:
         muted.append(order.node == "local-3" or not order.node.startswith("local-"))
-        return look(self, order)
+        return look(self, order, networks)
 
     def send_unless_mute(pipe: node_agent._Pipe, message: FromAgent, body: bytes = b"") -> None:
         if not (any(muted) and isinstance(message, Beat | Progress)):
