@@ -181,5 +181,12 @@ def contradicting(group: Group) -> tuple[tuple[Rival, ...], tuple[MeasuredCell, 
 
 
 def is_won_among(standings: Sequence[Standing]) -> list[bool]:
-    """For each group whether its first is the fastest beyond doubt, where that is asked of all groups of a sentence together (Holm)."""
-    return [p < statistics.ALPHA for p in statistics.holm([one.p for one in standings])]
+    """For each group whether its first is the fastest beyond doubt, as one sentence on all of them may say it.
+
+    That one framework is the fastest of each is false only where a part is, so each part is asked by itself (Berger 1982, the
+    intersection-union test). Otherwise the sentence may choose its parts, and they are asked together (Holm).
+    """
+    chances = [one.p for one in standings]
+    if len({one.first.cell.framework for one in standings}) == 1 and max(chances) < statistics.ALPHA:
+        return [True] * len(chances)
+    return [p < statistics.ALPHA for p in statistics.holm(chances)]

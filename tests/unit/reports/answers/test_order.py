@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from reports.answers.findings import findings
 from reports.answers.leads import Turn, by_how_much, in_words, turns
 from reports.answers.left import alone
-from reports.answers.standing import Standing, standing
+from reports.answers.standing import Standing, is_won_among, standing
 from reports.answers.standing_words import detail
 from reports.data.groups import workloads
 from reports.data.model import Group, MeasuredCell, Ranked
@@ -196,3 +198,24 @@ def test_each_gpu_of_a_run_stands_in_the_order(tmp_path: Path) -> None:
     for finding in findings(load([each_gpu_run(tmp_path / "run", [1.0, 1.2, 1.0])])):
         assert "GPU 0 (ac-0) and PyTorch 2.13.0 · GPU 2 (ac-2) are equally fast" in finding.headline
         assert "GPU 1 (ac-1) takes 1.20 times as long" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("firsts", "chances", "won"),
+    [
+        (("tensorflow", "tensorflow"), (0.03, 0.04), [True, True]),
+        (("tensorflow", "tensorflow"), (0.03, 0.06), [False, False]),
+        (("tensorflow", "jax"), (0.03, 0.04), [False, False]),
+        (("tensorflow", "jax"), (0.01, 0.04), [True, True]),
+        (("tensorflow", "jax"), (0.01, 0.06), [True, False]),
+    ],
+)
+def test_that_one_framework_is_fastest_everywhere_is_as_sure_as_its_weakest_part(
+    firsts: tuple[str, ...], chances: tuple[float, ...], won: list[bool]
+) -> None:
+    """A statement on all groups is false where any part is; one on some of them may choose its parts, so it asks of all together."""
+    standings: list[Any] = [
+        SimpleNamespace(p=p, first=SimpleNamespace(cell=SimpleNamespace(framework=name)))
+        for name, p in zip(firsts, chances, strict=True)
+    ]
+    assert is_won_among(standings) == won
