@@ -1,7 +1,6 @@
 """The files of docs/own-networks.md, as a person copies them from there: each is measured and proved in its image."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,15 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench import rules
-from bench.protocol import parse
-from runner.catalog.images import PROJECT, load_catalog
 from runner.catalog.own_networks import read
-from runner.engines.process.venv import VenvEngine
-from tests.fixtures.cpus import take_own_cpus
-from tests.fixtures.own_files import own_files
+from tests.fixtures.own_files import IMAGES, cell_events, own_files
 
 TORCH = "residual_torch.py"
-IMAGES = {"torch": "torch-2.13.0-cpu", "jax": "jax-0.10.2-cpu", "tensorflow": "tensorflow-2.21.0-cpu"}
 
 # What a measured step may leave undone, in the example of PyTorch, from the 41st step on: (old text, new text).
 LATE = "        self.taken = getattr(self, 'taken', 0) + 1\n"
@@ -32,31 +26,7 @@ MISTAKES = {
 
 
 def measured(folder: Path, framework: str, *more: str) -> list[dict[str, object]]:
-    image = load_catalog()[IMAGES[framework]]
-    engine = VenvEngine()
-    if reason := engine.unfit(image):
-        pytest.skip(f"no environment for {image.name}: {reason}")
-    python = engine.prepare(image, print).command[0]
-    name = read(folder).name
-    words = [
-        python,
-        "-m",
-        "bench",
-        "run",
-        name,
-        "--framework",
-        framework,
-        "--data",
-        str(folder),
-        "--threads",
-        "2",
-        *more,
-    ]
-    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
-    ended = subprocess.run(
-        words, capture_output=True, text=True, env=environment, check=False, preexec_fn=take_own_cpus
-    )
-    return [parse(line.encode()) for line in ended.stdout.splitlines()]
+    return cell_events(framework, read(folder).name, folder, *more)
 
 
 def laid(tmp_path: Path, name: str, text: str | None = None) -> Path:

@@ -3,9 +3,7 @@ wrong, refused or named."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,15 +12,12 @@ from typing import Any
 import pytest
 
 from bench import rules
-from bench.protocol import parse
-from runner.catalog.images import PROJECT, load_catalog
-from runner.engines.process.venv import VenvEngine
+from runner.catalog.images import PROJECT
 from runner.results.rank import own_agreement
-from tests.fixtures.own_files import STRANGERS, own_files
+from tests.fixtures.own_files import IMAGES, STRANGERS, cell_events, own_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-IMAGES = {"torch": "torch-2.13.0-cpu", "jax": "jax-0.10.2-cpu"}
 STEP = "    def step(self, x, y):\n"
 BACKWARD = "        loss.backward()\n"
 DROPPED = "        import numpy as np\n        x = x * (np.random.uniform(size=x.shape) > 0.2).astype(x.dtype)\n"
@@ -43,33 +38,11 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Cell:
     shutil.copytree(PROJECT / "bench", project / "bench", ignore=shutil.ignore_patterns("__pycache__"))
     table = project / "bench" / "rules.py"
     table.write_text(table.read_text().replace('"quick": (10, 30, 0.01)', '"quick": (2, 6, 1e-9)'))
-    pythons: dict[str, str] = {}
 
     def run(framework: str, text: str) -> Any:
-        image, engine = load_catalog()[IMAGES[framework]], VenvEngine()
-        if reason := engine.unfit(image):
-            pytest.skip(f"no environment for {image.name}: {reason}")
-        if framework not in pythons:
-            pythons[framework] = engine.prepare(image, print).command[0]
         folder = Path(tmp_path_factory.mktemp("network"))
         (folder / "net.py").write_text(text)
-        words = [
-            "-m",
-            "bench",
-            "run",
-            "net@0123456789ab",
-            "--framework",
-            framework,
-            "--data",
-            str(folder),
-            "--threads",
-            "2",
-        ]
-        environment = os.environ | {"PYTHONPATH": str(project)}
-        ended = subprocess.run(
-            [pythons[framework], *words], capture_output=True, text=True, env=environment, check=False
-        )
-        events = [parse(line.encode()) for line in ended.stdout.splitlines()]
+        events = cell_events(framework, "net@0123456789ab", folder, project=project)
         told = [event for event in events if event["event"] == "environment"][-1:]
         return SimpleNamespace(
             image=IMAGES[framework],

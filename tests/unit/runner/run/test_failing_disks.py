@@ -42,6 +42,15 @@ def runner(folder: Path, command: str, *words: str, toy: str = "") -> WarmProces
     return WarmProcess("tests.unit.toy_runner", whole, environment, PROJECT, **pipes)
 
 
+@pytest.fixture(autouse=True)
+def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folders of a run's disks. The tables are signed with the key that lies in the cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in DISKS:
+        (tmp_path / name).mkdir()
+    (tmp_path / "started").touch()
+
+
 def parcels(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.glob("results/*/repeats/*.parcel")}
 
@@ -50,13 +59,8 @@ def parcels(folder: Path) -> dict[Path, bytes]:
 @pytest.mark.parametrize("disk", DISKS)
 @pytest.mark.parametrize(("trouble", "mended"), ENDS)
 def test_a_disk_that_fails_in_mid_run_loses_nothing_and_resume_measures_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str, mended: bool, disk: str
+    tmp_path: Path, trouble: str, mended: bool, disk: str
 ) -> None:
-    # The tables are signed with the key that lies there.
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name in DISKS:
-        (tmp_path / name).mkdir()
-    (tmp_path / "started").touch()
     what = TROUBLES[trouble]
     with what.mounted(tmp_path / disk):
         process = matrix(tmp_path)
@@ -88,13 +92,9 @@ def test_a_disk_that_fails_in_mid_run_loses_nothing_and_resume_measures_the_rest
 
 @pytest.mark.slow
 def test_a_read_only_disk_that_is_mounted_over_the_cache_in_mid_run_ends_it_with_the_command_that_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """The key of the installation is out of sight then, and without it nothing is stored."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name in DISKS:
-        (tmp_path / name).mkdir()
-    (tmp_path / "started").touch()
     process = matrix(tmp_path)
     wait_for(lambda: list(tmp_path.glob("results/*/repeats/*.parcel")))
     (folder,) = (path.parent for path in tmp_path.glob("results/*/run.json"))
@@ -114,12 +114,8 @@ def test_a_read_only_disk_that_is_mounted_over_the_cache_in_mid_run_ends_it_with
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["quota", "read-only", "failing"])
 def test_a_machine_that_fails_under_verify_has_the_code_of_the_machine_and_accuses_no_cell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+    tmp_path: Path, trouble: str
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name in DISKS:
-        (tmp_path / name).mkdir()
-    (tmp_path / "started").touch()
     what = TROUBLES[trouble]
     prometheus = tmp_path / "verify.prom"
     words = (
@@ -152,11 +148,8 @@ def test_a_machine_that_fails_under_verify_has_the_code_of_the_machine_and_accus
 
 @pytest.mark.slow
 def test_a_run_whose_image_the_disk_holds_no_more_goes_on_where_some_is_freed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    # The tables are signed with the key that lies there.
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "started").touch()
     first = runner(tmp_path, "matrix", "--images", "toy-a,toy-b", toy="unready")
     _, said = first.communicate(timeout=120)
     assert first.returncode == ExitCode.FOUND, said
