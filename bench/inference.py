@@ -6,11 +6,14 @@ import itertools
 
 import numpy as np
 
-from bench import canonical, timing, weights
+from bench import canonical, parity, timing, weights
 from bench.cell import RunningCell
 
 # batches: float32 arrays in host memory; parameters: name -> array read from the user's file, or None for canonical ones
 Inputs = collections.namedtuple("Inputs", "batches parameters")
+
+# What is held was computed twice, and each of the two may err by a bound.
+TWICE = 2.0
 
 
 class InferenceCell(RunningCell):
@@ -70,3 +73,26 @@ class InferenceCell(RunningCell):
                 self.measure_windows(loop, per_window, step_seconds)
         self.device_peak_bytes = framework.device_peak_bytes()
         self.steps, self.loop = loop.steps, loop
+        # The batches that were taken at least once, and their features of the last time.
+        self.taken = list(zip(data.batches, features))[: loop.taken]
+
+    def proved(self, inference):
+        """The canonical pictures, and before them, as other parameters are loaded for these, some that were measured."""
+        results = [self.hold_measured(inference)]
+        return results + super(InferenceCell, self).proved(inference)
+
+    def hold_measured(self, inference):
+        """Pictures of the last pass, which the seed draws, are computed again, so many at once as parity holds: a parity.Result.
+
+        As many pictures as a batch has, so it takes the time of a step. The error is in bounds.
+        """
+        random = np.random.RandomState(self.options.seed)
+        many = len(self.workload.draw_batch(random)[0])
+        batches, errors = random.permutation(len(self.taken)), []
+        for turn in range(self.workload.BATCH // many):
+            images, measured = self.taken[batches[turn % len(batches)]]
+            rows = random.choice(len(images), many, replace=False)
+            again = np.array(inference.predict(inference.inputs(images[rows])), dtype=np.float64)
+            errors.append(parity.relative_error(measured[rows], again))
+        bound = parity.bounds_of(self.options.workload, self.options.precision)["features", "features"]
+        return parity.exact("features", ", measured pictures", max(errors) / (TWICE * bound))

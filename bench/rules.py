@@ -131,6 +131,8 @@ EXACT = {
     ", loss": 1.0,
     ", gradient": 1.0,
     ", first gradients": 1.0,
+    # In bounds, of bench.inference.
+    ", measured pictures": 1.0,
     # Tensors that did not move in three steps: one is too many.
     ", moved": 0.5,
     # Shares, of bench.digits.
@@ -286,7 +288,7 @@ def due(workload, preset):
     if task == "operators":
         return ("parity", "operation"), ("proof", "operation")
     if task == "infer":
-        return (("parity", "features"),)
+        return ("parity", "features"), ("proof", "features"), ("proof", "exact")
     before = ("logits", "loss", "gradient")
     if checks_all_before(preset):
         before += ("parameter",)

@@ -340,6 +340,17 @@ OPTIMIZERS = collections.OrderedDict(
         ("adam", _optimizer(lambda: reference.Adam(RATE, BETA1, BETA2, EPSILON), 12)),
     ]
 )
+
+
+def moved_by(name, g, steps):
+    """How far so many steps of an optimiser move a parameter against a gradient that is the same in all of them."""
+    if name == "adam":
+        # Both moments, corrected, are those of one step.
+        return steps * RATE * g / (np.abs(g) + EPSILON)
+    kept = MOMENTUM if name == "momentum" else 0.0
+    return RATE * g / (1.0 - kept) * (steps - kept * (1.0 - kept**steps) / (1.0 - kept))
+
+
 # arrays of the parameter's size that a step reads or writes at least: parameter twice, gradient, each moment twice
 _STEP_ARRAYS = {"sgd": 3, "momentum": 5, "adam": 7}
 

@@ -203,6 +203,39 @@ def test_a_cell_measures_windows_of_images_and_a_whole_run_is_one_pass_after_ano
     assert (told["source"], told["test_items"]) == ("generated", 64)
 
 
+class Remembered(Mean):
+    """From its second batch on it returns the features of the first, as a batch that came before is answered from memory."""
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        self.before = getattr(self, "before", None) if len(x) == RESNET.BATCH else None
+        self.before = super().predict(x) if self.before is None else self.before
+        return self.before
+
+
+class HalfOfALargeBatch(Mean):
+    """Of more pictures than parity holds at once, the second half has the features of the first."""
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        half = super().predict(x)[: len(x) // 2]
+        return np.concatenate([half, half]) if len(x) > 4 else super().predict(x)
+
+
+@pytest.mark.parametrize(("adapter", "passes"), [(Mean, True), (Remembered, False), (HalfOfALargeBatch, False)])
+def test_pictures_that_were_measured_are_held_in_the_shape_of_the_parity_check(
+    adapter: type[Mean], passes: bool
+) -> None:
+    options = SimpleNamespace(
+        workload="resnet50-features", preset="quick", data=None, seed=1, device="cpu", precision="fp32"
+    )
+    cell = InferenceCell(options, Emitter())
+    cell.preset = {"seconds": 0.2, "windows": 5, "noise": 1e-9, "test_items": 64, "epochs": None}
+    measured = adapter()
+    data = cell.load_data()
+    cell.measure(contract.Framework(SimpleNamespace(synchronize=lambda: None)), measured, data, None)
+    result = cell.hold_measured(measured)
+    assert (result.tensor, result.passed) == ("features, measured pictures", passes)
+
+
 def test_the_same_seed_makes_the_same_images_and_a_given_file_is_said(tmp_path: Path) -> None:
     np.savez(tmp_path / "resnet50-features.npz", **canonical.draw_parameters(RESNET, np.random.RandomState(3), True))
     told = []

@@ -77,6 +77,36 @@ def test_a_right_run_is_right_in_each_part_and_one_that_did_half_of_its_work_is_
             assert held(name, direction, [*values[:number], half, *values[number + 1 :]]) > 1.0, (name, number)
 
 
+def steps_taken(
+    name: str, runs: int, precision: str = "float32"
+) -> tuple[ops.Point, dict[str, np.ndarray], np.ndarray]:
+    """(the point, its inputs, the parameter after so many steps of a type, each by the formula of one step and the momentum by hand)."""
+    point, p, _ = run(name, ops.STEP)
+    w, g, v = p["w"].astype(precision), p["g"].astype(precision), np.zeros(len(p["g"]), precision)
+    for _ in range(runs):
+        v = (0.9 * v).astype(precision) + g if name == "momentum" else g
+        step = g / np.abs(g) if name == "adam" else v
+        w = w - (np.array(ops.RATE, precision) * step).astype(precision)
+    return point, p, w.astype("float64")
+
+
+@pytest.mark.parametrize("name", ops.OPTIMIZERS)
+@pytest.mark.parametrize("runs", [1, 30, 3000])
+def test_all_steps_of_an_optimiser_are_held_and_not_only_their_way(name: str, runs: int) -> None:
+    point, p, w = steps_taken(name, runs)
+    assert operators.last_run(point, [w], p, "fp32", 7, runs).error <= 0.5
+    # A tenth of the steps is skipped, or every tenth one is taken twice.
+    for other in (runs * 10 // 11, runs * 11 // 10) if runs > 10 else (2,):
+        assert operators.last_run(point, [w], p, "fp32", 7, other).error > 1.0
+    assert operators.last_run(point, [np.full_like(w, np.nan)], p, "fp32", 7, runs).error > 1.0
+
+
+def test_of_an_optimiser_in_a_half_type_the_way_alone_is_held() -> None:
+    point, p, w = steps_taken("sgd", 3000, "float16")
+    assert operators.last_run(point, [w], p, "fp16", 7, 3000).error == 0.0
+    assert operators.last_run(point, [2 * p["w"] - w], p, "fp16", 7, 3000).error > 1.0
+
+
 @pytest.mark.parametrize("name", ["matmul", "conv2d", "dense", "gru", "attention_d64", "softmax"])
 def test_half_of_the_rows_is_another_shape_and_is_named(name: str) -> None:
     _, _, (value,) = run(name, ops.FORWARD)
