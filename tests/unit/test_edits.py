@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import types
 from pathlib import Path
 
 import pytest
 
 from bench import rules
-from tests.contract.mutants import edited, table
-from tests.contract.mutants.edits import EDITS
+from tests.contract.mutants import edited, edits, edits_of_each_kind, table
 from tests.contract.mutants.registry import FAMILIES
+
+EDITS = (*edits.EDITS, *edits_of_each_kind.EDITS)
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: f"{edit.framework}-{edit.name}")
@@ -39,6 +42,14 @@ def test_an_old_text_that_is_missing_or_there_twice_is_an_error_that_names_it(tm
             edited.changed(edit._replace(old=old, new=new), tmp_path)
     with pytest.raises(edited.StaleEditError, match="0 times"):
         edited.changed(edit._replace(old=("x = 1", "z"), new=("x = 2", "w")), tmp_path)
+
+
+def test_a_reader_of_source_finds_the_changed_text() -> None:
+    """TensorFlow's AutoGraph reads the source of a function: of the file as it is, it would compile the adapter without the mistake."""
+    source, module = "def f():\n    return 2\n", types.ModuleType("changed")
+    edited._Source("changed", source, "adapter.py").exec_module(module)
+    assert (module.f(), module.__file__) == (2, "adapter.py")
+    assert inspect.getsource(module.f) == source
 
 
 def test_each_workload_has_a_mistake_of_each_kind_or_the_reason_why_not() -> None:

@@ -6,6 +6,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
+import tempfile
 from pathlib import Path
 
 from bench import contract, rules
@@ -14,6 +15,10 @@ from bench import contract, rules
 # steps, not_caught, slow: as of registry.Mutant.
 Edit = collections.namedtuple("Edit", "framework workloads family name sentence file old new steps not_caught slow")
 Edit.__new__.__defaults__ = (0, "", True)
+
+
+# The changed sources. TensorFlow's AutoGraph reads the source of a function again, from the file that its code names.
+_FOLDER = tempfile.TemporaryDirectory()
 
 
 class StaleEditError(Exception):
@@ -52,7 +57,9 @@ class _Source(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module):
         module.__file__ = self.path
-        exec(compile(self.source, self.path, "exec"), module.__dict__)
+        file = Path(_FOLDER.name) / ("%d_%s" % (len(list(Path(_FOLDER.name).iterdir())), Path(self.path).name))
+        file.write_text(self.source, encoding="utf-8")
+        exec(compile(self.source, str(file), "exec"), module.__dict__)
 
 
 def _of(packages):

@@ -315,9 +315,9 @@ EDITS = (
 # fmt: on
 
 
-def plant(framework):
+def plant(framework, edits=EDITS):
     """Register the edits of a framework. Raises edited.StaleEditError."""
-    for edit in EDITS:
+    for edit in edits:
         if edit.framework == framework:
             for workload in edit.workloads:
                 registry.MUTANTS.append(

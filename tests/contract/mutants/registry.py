@@ -20,7 +20,7 @@ MODULES = {
 }
 
 # The modules that plant(framework) mistakes in several workloads: texts that take another's place, and two kinds in every workload.
-TABLES = ("edits", "each_workload")
+TABLES = ("edits", "edits_of_each_kind", "each_workload")
 
 # The classes of mistakes, in the table's order. An "omission" is the smallest thing that can be left out of a workload.
 FAMILIES = (
