@@ -65,6 +65,9 @@ class DecodingCell(RunningCell):
                 self.measure_windows(self.loop, per_window, step_seconds, lambda share, left: self.begin_if_over())
             self.emit_between()
         self.device_peak_bytes = framework.device_peak_bytes()
+        # The last windows may end within a sequence. A mistake at its last positions shows at its end alone.
+        while not self.over():
+            self.step(self.fed[len(self.told) - 1], None)
         logits, cache = np.array(decoding.logits()), [np.array(array) for array in decoding.cached()]
         self.steps, self.last = self.loop.steps, (self.sequence, list(self.told), logits, cache)
 

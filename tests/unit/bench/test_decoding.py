@@ -196,6 +196,13 @@ class CacheInHalf(Cached):
         return out
 
 
+class LastPositionBlind(Cached):
+    """The last position of a sequence sees the twenty before it."""
+
+    def seen(self) -> Any:
+        return super().seen() & (np.arange(64) > self.place - (20 if self.place == 35 else 64))
+
+
 class RemembersPrompts(Cached):
     """A prompt that came before is answered from memory."""
 
@@ -339,6 +346,19 @@ def test_the_last_sequence_is_held_as_it_was_measured(adapter: type[Cached], fai
         (rules.DECODED, rules.GREEDY),
         (rules.DECODED, rules.DIGITS_OF_CACHE),
     }
+
+
+def test_a_sequence_that_the_windows_end_within_is_taken_to_its_end_and_held_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The warm-up takes more steps than a sequence has, and the window is one step.
+    monkeypatch.setattr(decoding.DecodingCell, "steps_per_window", lambda self, seconds: 1)
+    made, emitter = measured(LastPositionBlind(), {"seconds": 1e-6, "test_items": 5 * 16})
+    assert sum(event["event"] == "sample" and event["stage"] == "steady" for event in emitter.events) < 16
+    assert len(made.last[1]) == 1 + 16
+    parameters = canonical.draw_parameters(made.workload, np.random.RandomState(1), True)
+    results = decoding.last_sequence(made.workload, parameters, "fp32", *made.last)
+    assert "logits" in {result.tensor for result in results if not result.passed}
 
 
 def test_no_sequence_comes_twice_and_each_follows_from_the_seed_and_its_number() -> None:
