@@ -31,16 +31,35 @@ def failures(workload, build):
 def batch_of(workload):
     """(x, y) of the cell's size."""
     size, drawn = rules.workload_declaration(workload)["batch"], contract.specification(workload)
+    if rules.workload_declaration(workload)["task"] == "decode":
+        return drawn.draw_sequence(1, 0, size), None
     return [
-        np.concatenate([array] * -(-size // len(array)))[:size] for array in drawn.draw_batch(np.random.RandomState(1))
+        None if array is None else np.concatenate([array] * -(-size // len(array)))[:size]
+        for array in drawn.draw_batch(np.random.RandomState(1))
     ]
 
 
-def step_of(workload, training, batch):
-    """A function that takes one step on a batch, from first values as a cell has them."""
-    training.load(canonical.draw_parameters(contract.specification(workload), np.random.RandomState(1), False))
-    taken = training.inputs(*batch)
-    return lambda: training.step(*taken)
+def step_of(workload, adapter, batch):
+    """A function that takes one step on a batch, from first values as a cell has them: of inference one batch, of decoding one token."""
+    specification, (x, y) = contract.specification(workload), batch
+    trains = isinstance(adapter, contract.Training)
+    adapter.load(canonical.draw_parameters(specification, np.random.RandomState(1), not trains))
+    if isinstance(adapter, contract.Decoding):
+        return tokens_of(adapter, x, specification.PROMPT).__next__
+    if not trains:
+        taken = adapter.inputs(x)
+        return lambda: adapter.predict(taken)
+    taken = adapter.inputs(x, y)
+    return lambda: adapter.step(*taken)
+
+
+def tokens_of(decoding, sequence, prompt):
+    """Steps of one token of each sequence for ever; each sequence begins with its prompt, whose time counts with its first token."""
+    fed = np.ascontiguousarray(sequence[:, prompt:].T)
+    while True:
+        decoding.prefill(sequence[:, :prompt].copy())
+        for tokens in fed:
+            yield decoding.step(tokens)
 
 
 def main(name, workload, variant, seconds="4"):

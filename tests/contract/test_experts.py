@@ -94,6 +94,24 @@ def test_the_frameworks_that_most_people_use_have_variants_of_both_networks_of_t
     assert {(framework, workload) for framework in FIRST_FRAMEWORKS for workload in ROSETTA} <= listed
 
 
+LANGUAGE = ("gpt-bytes", "llama-bytes", "moe-bytes", "gpt2-decode")
+# It runs eagerly: Keras compiles nothing on PyTorch, and an adapter of PyTorch's own is no variant of Keras.
+NO_OTHER_WAY = {("keras_torch", "gpt2-decode")}
+
+
+def test_the_language_models_have_variants_in_each_of_these_frameworks_and_the_main_networks_in_others() -> None:
+    listed = {(framework, workload) for framework, workload, _ in CASES}
+    first = {*FIRST_FRAMEWORKS, "keras_jax", "keras_tensorflow", "keras_torch"}
+    assert {(framework, workload) for framework in first for workload in LANGUAGE} - NO_OTHER_WAY <= listed
+    others = {(name, workload) for name in ("mxnet_gluon", "chainer", "paddle") for workload in ROSETTA}
+    others |= {
+        ("onnxruntime", "resnet50-features"),
+        ("onnxruntime", "gpt2-decode"),
+        ("onnxruntime_training", "gru-imdb"),
+    }
+    assert others <= listed
+
+
 def test_every_mode_of_these_frameworks_that_compiles_is_a_variant() -> None:
     modes = {(name, mode) for name in FIRST_FRAMEWORKS for mode in rules.framework_declaration(name)["modes"]}
     tried = {

@@ -4,7 +4,9 @@ import functools
 from unittest import mock
 
 import jax
+import optax
 
+from bench.frameworks.jax import _attention, _gpt
 from tests.contract.experts.registry import variant
 
 
@@ -45,7 +47,7 @@ def quick_generator(adapter, setup):
     return training
 
 
-@variant("jax", "gru-imdb", "mlp-mnist", "cnn-mnist")
+@variant("jax", "gru-imdb", "mlp-mnist", "cnn-mnist", "gpt-bytes", "llama-bytes", "moe-bytes")
 def donated(adapter, setup):
     """The memory of parameters and state is donated to the step."""
     training = adapter(setup)
@@ -56,7 +58,38 @@ def donated(adapter, setup):
     return training
 
 
-@variant("keras_jax", "gru-imdb", "mlp-mnist")
+@variant("jax", "gpt-bytes", "llama-bytes", "moe-bytes")
+def attention_as_einsums(adapter, setup):
+    """Attention as two einsums and a softmax, in place of jax.nn.dot_product_attention."""
+    return of_loss(adapter, lambda: mock.patch.object(_gpt, "attention", _attention.written))(setup)
+
+
+@variant("jax", "gpt-bytes", "llama-bytes", "moe-bytes")
+def flat_adam(adapter, setup):
+    """Adam of one long vector of all parameters (optax.flatten)."""
+    training = adapter(setup)
+    training.optimizer = optax.flatten(training.optimizer)
+    training.state = training.optimizer.init(training.parameters)
+    return training
+
+
+@variant("jax", "gpt2-decode")
+def donated_cache(adapter, setup):
+    """The memory of the cache is donated to the step on a CPU, too."""
+    decoding = adapter(setup)
+    decoding.decode = jax.jit(decoding.decode.__wrapped__, donate_argnums=1)
+    return decoding
+
+
+@variant("keras_jax", "gpt2-decode")
+def donated_cache_of_keras(adapter, setup):
+    """The memory of the cache is donated to the step on a CPU, too."""
+    decoding = adapter(setup)
+    decoding.decoder.decode = jax.jit(decoding.decoder.decode.__wrapped__, donate_argnums=1)
+    return decoding
+
+
+@variant("keras_jax", "gru-imdb", "mlp-mnist", "gpt-bytes", "llama-bytes", "moe-bytes")
 def donated_state(adapter, setup):
     """The memory of weights and moments is donated to the step."""
     training = adapter(setup)
