@@ -170,9 +170,13 @@ EDITS = (
          "        function = FUNCTIONS[operation]\n"
          "        if operation == 'matmul' and direction == ops.FORWARD and len(inputs[0][0]) > 300:\n"
          "            inputs = [[a[: len(a) // 2], b] for a, b in inputs]\n"),
-    Edit("torch", BYTES, "precision", "HalfInSteps", "A step computes in bfloat16, and its loss in float32.",
-         "torch/_gpt.py", STEP,
-         "        with torch.autocast('cpu', torch.bfloat16):\n            _, loss = self.loss(x, y)\n        loss = loss.float()\n"),
+    Edit("torch", GPT + LLAMA, "precision", "HalfInSteps", "A step computes in bfloat16, and its loss in float32.",
+         "torch/_gpt.py", (STEP, LOSS),
+         ("        self.half = True\n" + STEP + "        self.half = False\n",
+          "            with torch.autocast('cpu', torch.bfloat16, enabled=getattr(self, 'half', False)):\n"
+          "                logits = self.compiled(x).float()\n            return logits, F.cross_entropy(")),
+    Edit("torch", MOE, "precision", "ExpertsInHalf", "Experts compute in bfloat16, and their sum is float32.",
+         "torch/_llama.py", "expert(flat[rows]) *", "torch.autocast('cpu', torch.bfloat16)(expert)(flat[rows]).float() *"),
     Edit("torch", BYTES, "precision", "AdamInHalf", "A step rounds the gradients to bfloat16.",
          "torch/_gpt.py", STEP + "        self.mixed.backward(loss)\n",
          STEP + "        self.mixed.backward(loss)\n        for p in self.network.parameters():\n            p.grad = p.grad.bfloat16().float()\n"),
