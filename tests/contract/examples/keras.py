@@ -1,6 +1,7 @@
 """Keras 3's published way: its guides "Writing a training loop from scratch" in TensorFlow, JAX and PyTorch.
 
-The networks on MNIST are of "Simple MNIST convnet" and the guide's own, DenseNet-121 of keras.applications.
+The networks on MNIST are of "Simple MNIST convnet" and the guide's own, DenseNet-121 of keras.applications, the GPT on bytes of "Text
+generation with a miniature GPT": layers.MultiHeadAttention and two Dense, whose normalisations come before the layers here.
 
 As there: a model, a loss on logits, an optimiser of Keras, and each guide's fast train step: under tf.function, jitted and
 stateless, of torch's autograd. Other than there: this benchmark's layers and optimisers, no metric, and mini-batches from NumPy.
@@ -144,3 +145,51 @@ def densenet121_chestxray(setup, x, y):
     )
     adam = keras.optimizers.Adam(learning_rate=0.0001, epsilon=1e-8)
     return loop(keras.Sequential([base, layers.Dense(14)]), adam, x, y, keras.losses.BinaryCrossentropy)
+
+
+class TransformerBlock(layers.Layer):
+    def __init__(self, embed_dim, num_heads, ff_dim):
+        super().__init__()
+        self.att = layers.MultiHeadAttention(num_heads, embed_dim // num_heads)
+        self.ffn = keras.Sequential([layers.Dense(ff_dim, activation=gelu), layers.Dense(embed_dim)])
+        self.layernorm1, self.layernorm2 = (layers.LayerNormalization(epsilon=1e-5) for _ in range(2))
+
+    def call(self, inputs):
+        normed = self.layernorm1(inputs)
+        inputs = inputs + self.att(normed, normed, use_causal_mask=True)
+        return inputs + self.ffn(self.layernorm2(inputs))
+
+
+def gelu(x):
+    return keras.ops.gelu(x, approximate=True)
+
+
+class TokenAndPositionEmbedding(layers.Layer):
+    def __init__(self, maxlen, vocab_size, embed_dim):
+        super().__init__()
+        self.token_emb, self.pos_emb = layers.Embedding(vocab_size, embed_dim), layers.Embedding(maxlen, embed_dim)
+
+    def call(self, x):
+        return self.token_emb(x) + self.pos_emb(keras.ops.arange(0, x.shape[-1], 1))
+
+
+class OfEmbedding(layers.Layer):
+    """The head is the embedding's weight."""
+
+    def __init__(self, embedding):
+        super().__init__()
+        self.embedding = embedding
+
+    def call(self, x):
+        return keras.ops.matmul(x, keras.ops.transpose(self.embedding.token_emb.embeddings))
+
+
+def gpt_bytes(setup, x, y):
+    embedding = TokenAndPositionEmbedding(256, 256, 384)
+    inputs = keras.Input((256,), dtype="int32")
+    h = embedding(inputs)
+    for _ in range(6):
+        h = TransformerBlock(384, 6, 4 * 384)(h)
+    outputs = OfEmbedding(embedding)(layers.LayerNormalization(epsilon=1e-5)(h))
+    adam = keras.optimizers.Adam(learning_rate=0.001, beta_2=0.99, epsilon=1e-8)
+    return loop(keras.Model(inputs, outputs), adam, x, y)

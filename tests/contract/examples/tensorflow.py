@@ -1,7 +1,8 @@
 """TensorFlow 2's published way: "TensorFlow 2 quickstart for experts" of its tutorials, and the layers of other tutorials.
 
 The GRU is of "Text generation", the perceptron of "Quickstart for beginners", DenseNet-121 of tf.keras.applications, as "Transfer learning"
-takes its network.
+takes its network. The GPT on bytes is the decoder of "Neural machine translation with a Transformer" without its cross-attention; its
+normalisations come before the layers, and its head is the embedding.
 
 As there: a subclass of tf.keras.Model, a loss and an optimiser of Keras, and a train_step under tf.function with a GradientTape. Other than
 there: this benchmark's layers and optimisers, the loss returned where a metric is updated, and mini-batches from NumPy.
@@ -84,3 +85,48 @@ def densenet121_chestxray(setup, x, y):
     base = tf.keras.applications.DenseNet121(False, None, input_shape=images.shape[1:], pooling="avg")
     adam = tf.keras.optimizers.Adam(learning_rate=0.0001, epsilon=1e-8)
     return loop(tf.keras.Sequential([base, Dense(14)]), adam, images, y, tf.keras.losses.BinaryCrossentropy)
+
+
+class CausalSelfAttention(tf.keras.layers.Layer):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.mha = tf.keras.layers.MultiHeadAttention(num_heads=num_heads, key_dim=d_model // num_heads)
+        self.layernorm, self.add = tf.keras.layers.LayerNormalization(epsilon=1e-5), tf.keras.layers.Add()
+
+    def call(self, x):
+        normed = self.layernorm(x)
+        return self.add([x, self.mha(query=normed, value=normed, key=normed, use_causal_mask=True)])
+
+
+class FeedForward(tf.keras.layers.Layer):
+    def __init__(self, d_model, dff):
+        super().__init__()
+        self.seq = tf.keras.Sequential([Dense(dff, activation=gelu), Dense(d_model)])
+        self.layernorm, self.add = tf.keras.layers.LayerNormalization(epsilon=1e-5), tf.keras.layers.Add()
+
+    def call(self, x):
+        return self.add([x, self.seq(self.layernorm(x))])
+
+
+def gelu(x):
+    return tf.nn.gelu(x, approximate=True)
+
+
+class Decoder(tf.keras.Model):
+    def __init__(self, num_layers, d_model, num_heads, dff, vocab_size):
+        super().__init__()
+        self.embedding, self.positions = Embedding(vocab_size, d_model), Embedding(256, d_model)
+        self.attentions = [CausalSelfAttention(d_model, num_heads) for _ in range(num_layers)]
+        self.networks = [FeedForward(d_model, dff) for _ in range(num_layers)]
+        self.norm = tf.keras.layers.LayerNormalization(epsilon=1e-5)
+
+    def call(self, x, training=False):
+        h = self.embedding(x) + self.positions(tf.range(x.shape[1]))
+        for attention, network in zip(self.attentions, self.networks, strict=True):
+            h = network(attention(h))
+        return tf.matmul(self.norm(h), self.embedding.embeddings, transpose_b=True)
+
+
+def gpt_bytes(setup, x, y):
+    adam = tf.keras.optimizers.Adam(0.001, beta_2=0.99, epsilon=1e-8)
+    return loop(Decoder(num_layers=6, d_model=384, num_heads=6, dff=4 * 384, vocab_size=256), adam, x, y)
