@@ -37,7 +37,7 @@ _OWN_PRESETS = {"quick": (10, 30, 0.01), "standard": (90, 100, 0.005), "full": (
 # and that of the names and shapes of its drawn parameters. Where it has no proof in float64: why, the losses of several seeds as it was
 # measured, those of the first steps first, and how far the same steps scatter.
 OWN_LOSSES, OWN_BATCHES, OWN_NAMES = "network_float64_losses", "network_batches", "network_parameters"
-OWN_WHY, OWN_SEEDS, OWN_SCATTER = "network_not_in_float64", "network_losses_of_seeds", "network_losses_scatter"
+OWN_WHY, OWN_SEEDS, OWN_SCATTER = "network_not_in_float64", "networklosses_of_seeds", "network_losses_scatter"
 # The largest error that a host believes of a network's own steps, whatever bound the cell derived: of a loss relative to it, of a
 # tensor's movement relative to that, and how many tensors stayed.
 OWN_BOUNDS = {
@@ -236,14 +236,21 @@ def has_dropout(workload):
     return os.path.isfile(dropout_path(workload))
 
 
+def losses_of(workload):
+    """The workload whose losses are a cell's: that of its network, where the data are the same."""
+    network = network_of(workload)
+    same = workload_declaration(network)["data"] == workload_declaration(workload)["data"]
+    return network if same else workload
+
+
 def losses_path(workload, batch):
     """The path of the losses of several seeds (bench.learning), for a batch."""
-    return os.path.join(WORKLOADS, "%s.%d.learning.txt" % (workload, batch))
+    return os.path.join(WORKLOADS, "%s.%d.learning.txt" % (losses_of(workload), batch))
 
 
 def losses_path_of_seed(workload, batch, seed, items):
     """The path of the losses of several runs of one seed, with `items` items for training."""
-    return os.path.join(WORKLOADS, "%s.%d-of-%d.seed%d.learning.txt" % (workload, batch, items, seed))
+    return os.path.join(WORKLOADS, "%s.%d-of-%d.seed%d.learning.txt" % (losses_of(workload), batch, items, seed))
 
 
 def stored_losses(workload, batch, seed, items, precision):
