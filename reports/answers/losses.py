@@ -48,7 +48,7 @@ def growth(workload: str, batch: int) -> Array:
     # A name in a results file may be any text, and here it would be a pattern.
     if workload not in rules.workload_names():
         return np.zeros(0)
-    paths = sorted(Path(rules.WORKLOADS).glob(f"{workload}.{batch}-of-*.seed*.learning.txt"))
+    paths = sorted(Path(rules.WORKLOADS).glob(f"{rules.losses_of(workload)}.{batch}-of-*.seed*.learning.txt"))
     spreads = [_spread(np.loadtxt(path, ndmin=2)) for path in paths]
     if not spreads:
         return np.zeros(0)
