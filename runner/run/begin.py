@@ -158,11 +158,15 @@ def refuse_nothing(prospect: Prospect) -> None:
         reasons = "\n".join(dict.fromkeys(f"  {skip.image}: {skip.reason}" for skip in prospect.plan.skips))
         raise CannotBeginError(f"none of these cells can run here:\n{reasons or '  no image was chosen'}")
     refuse_fewer(prospect.options.least_gpus, prospect.machine)
-    if prospect.options.least_gpus and not any(cell.device_kind == "cuda" for cell in prospect.plan.cells):
+    if prospect.options.least_gpus:
+        refuse_cpu_only(prospect, f"--least-gpus {prospect.options.least_gpus}")
+
+
+def refuse_cpu_only(prospect: Prospect, option: str) -> None:
+    """Raise CannotBeginError where an option asks for GPUs and no planned cell uses one."""
+    if not any(cell.device_kind == "cuda" for cell in prospect.plan.cells):
         skipped = dict.fromkeys(skip.reason for skip in prospect.plan.skips)
-        raise CannotBeginError(
-            f"--least-gpus {prospect.options.least_gpus}: no planned cell uses a GPU{''.join(f'; {why}' for why in [*skipped][:3])}"
-        )
+        raise CannotBeginError(f"{option}: no planned cell uses a GPU{''.join(f'; {why}' for why in [*skipped][:3])}")
 
 
 def refuse_fewer(least: int, machine: Machine) -> None:

@@ -15,7 +15,7 @@ from runner.machine import lease
 from runner.machine.detect import detect
 from runner.results.on_disk.image_names import is_of_no_catalog
 from runner.results.store import RunStore, write_bytes
-from runner.run.begin import look_ahead, refuse_fewer, start
+from runner.run.begin import look_ahead, refuse_cpu_only, refuse_fewer, start
 from runner.run.dispatch import places
 from runner.run.execution import execute, interruptible
 from runner.run.options import Options, UsageError
@@ -95,7 +95,8 @@ def measure_here(
         return Measurement([run.folder], cut_by)
     # Before the engine: without a GPU it does not matter which framework is here.
     machine = detect(options.gpus, options.share)
-    machine = machine if not machine.gpus and not machine.refused else look_ahead(options).machine
+    ahead = look_ahead(options) if machine.gpus or machine.refused else None
+    machine = ahead.machine if ahead else machine
     gpus = machine.gpus
     refuse_fewer(options.least_gpus, machine)
     # A run below has the GPUs of one model.
@@ -106,6 +107,9 @@ def measure_here(
         raise error(
             f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here{why}; leave the option out"
         )
+    # A build for CPUs would be measured on the CPU for minutes, and compared with nothing.
+    if ahead:
+        refuse_cpu_only(ahead, "--each-gpu")
     part = limited(look_ahead(options.model_copy(update={"each_gpu": True}))) if limited else None
     if part is not None:
         options = options.model_copy(update={"workloads": part.workloads, "repeats": part.repeats})

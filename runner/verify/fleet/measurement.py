@@ -9,7 +9,7 @@ from runner.errors import CannotBeginError
 from runner.nodes import driver
 from runner.nodes.fleet import hellos
 from runner.nodes.fleet_plan import FleetProspect, looking
-from runner.run.begin import start
+from runner.run.begin import refuse_cpu_only, start
 from runner.run.options import Options
 from runner.run.progress import announce, say
 from runner.run.prospect import Prospect
@@ -30,7 +30,10 @@ def measure_nodes(options: Options, argv: Sequence[str], write_report: WriteRepo
 
         def look(options: Options, minutes: float | None) -> Prospect:
             prospect = look_at_nodes(options, minutes)
-            if limit is None or seconds is None or not prospect.plan.cells:
+            if not prospect.plan.cells:
+                return prospect
+            refuse_cpu_only(prospect, "--each-gpu")
+            if limit is None or seconds is None:
                 return prospect
             level, sentence = chosen(_site(prospect), seconds, limit)
             say(sentence)

@@ -125,6 +125,17 @@ def test_gpus_are_measured_in_blocks_and_compared(tmp_path: Path, on_gpus: dict[
     assert {uuid for uuid, _ in order[:4]} == {uuid for uuid, _ in order[4:]} == set(FLEET.uuids())
 
 
+@pytest.mark.parametrize("nodes", [(), ("--nodes", "local:2")], ids=["here", "nodes"])
+def test_a_build_that_uses_no_gpu_is_not_measured_in_place_of_the_gpus(
+    tmp_path: Path, on_gpus: dict[str, str], nodes: tuple[str, ...]
+) -> None:
+    """Its cells would be measured on the CPU, and with a reference of that the answer could be that all is well."""
+    ended = toys(tmp_path, *each_gpu(tmp_path), *nodes, variables=on_gpus | {"DLBENCH_TOY": ""})
+    assert ended.returncode == ExitCode.CANNOT_BEGIN, ended.stderr
+    assert "--each-gpu: no planned cell uses a GPU" in ended.stderr
+    assert not list((tmp_path / "results").glob("*")), "what could not begin leaves nothing"
+
+
 @pytest.mark.slow
 def test_gpus_whose_comparison_was_interrupted_are_compared_after_resume(
     tmp_path: Path, on_gpus: dict[str, str]
