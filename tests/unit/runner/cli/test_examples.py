@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,19 @@ def test_the_job_lets_only_a_pass_complete_and_shuts_the_container_off() -> None
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     assert mounts == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_the_command_that_names_the_node_changes_its_name_and_nothing_else() -> None:
+    """The command of the job's own comment, in a clone. It once renamed the variable DLBENCH_NODE, too."""
+    (command,) = re.findall(r"(sed '.*') docs/examples/verify-node.yaml \| kubectl apply", JOB.read_text())
+    named = subprocess.run([*shlex.split(command), str(JOB)], capture_output=True, text=True, check=True).stdout
+    before, job = yaml.safe_load(JOB.read_text()), yaml.safe_load(named)
+    pod = job["spec"]["template"]["spec"]
+    assert (job["metadata"]["name"], pod["nodeSelector"]) == ("verify-gpu-17", {"kubernetes.io/hostname": "gpu-17"})
+    assert f"job/{job['metadata']['name']}" in named
+    assert {entry["name"] for entry in pod["containers"][0]["env"]} == {"DLBENCH_NODE", "XDG_CACHE_HOME", "HOME"}
+    # Capital letters are no name in Kubernetes: a job that nobody gave a node is refused.
+    assert before["metadata"]["name"] != before["metadata"]["name"].lower()
 
 
 def test_the_batch_script_is_a_script_and_says_only_options_of_runner_matrix() -> None:
