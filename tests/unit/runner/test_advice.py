@@ -8,14 +8,11 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import weights
-from bench.data import files as data_files
 from runner import trees
 from runner.admission import renew as of_renew
 from runner.admission.renew import renew
@@ -31,34 +28,20 @@ from runner.nodes.transports.ssh import Ssh
 from runner.paths import PROJECT
 from runner.results.on_disk import derived
 from runner.results.parcel import encode
-from runner.results.store import RunStore
-from tests.fixtures import stored
+from runner.results.store import RunStore, StoreError
+from tests.fixtures.advice import OF_CATALOG, OF_FILES, Scene, Set, run_of, stored_ceilings
 from tests.fixtures.archives import files
 from tests.fixtures.nodes import CELL, parcel_of
-from tests.unit.runner.catalog.test_catalog import CPU, GPU, add, load
 
-ADVICE = re.compile(r"\bremove (it|that|one|its)\b|may remove it|free some|make room|make it yours")
+# Every sentence that asks for something to be removed, freed or put back. What makes an installation slow is named by verify, with its fix.
+ADVICE = re.compile(
+    r"\bremove\b(?! torch\.| tf\.| nothing)|\bfrees? (some|room|a part)|make room|make it yours|put (it|them) back|give the name back"
+)
 
 # The places of values in a sentence.
 GAP = re.compile(
     r"%s|(?<=\()(?=[,)])|(?<=cell )(?=,)|(?<=repeat )(?=;)|(?<=between )(?= and)|(?<=and )(?=;)|(?<=no )(?=;)|(?<=field)(?=;)"
 )
-
-
-@dataclass(frozen=True)
-class Scene:
-    """An action, the path to remove before it is done again, and the text of the file where only a line of it is removed."""
-
-    act: Callable[[], object]
-    path: Path
-    mended: str | None = None
-
-
-Set = Callable[[Path, pytest.MonkeyPatch], Scene]
-
-
-def run_of(folder: Path) -> RunStore:
-    return stored.measured(folder / "run", [parcel_of(CELL, repeat) for repeat in (1, 2, 3)], [CELL], repeats=3)
 
 
 def of_run(change: Callable[[Path], object], name: str = f"{CELL.id}.r2.parcel", made: bool = True) -> Set:
@@ -199,44 +182,6 @@ def stuck(call: str) -> Set:
     return scene
 
 
-def damaged_data(folder: Path, _: pytest.MonkeyPatch) -> Scene:
-    def write(aside: str, *_: int) -> None:
-        (Path(aside) / "images").write_bytes(b"x")
-
-    def whole() -> str:
-        path = data_files.stand_in(str(folder), "toys", 1, 2, 3, 4, write)
-        return str(data_files.vouch(path, {"images": "0" * 64}, "sha256", "the archive"))
-
-    path = Path(data_files.stand_in(str(folder), "toys", 1, 2, 3, 4, write))
-    (path / data_files.MARKER).write_text("{}")
-    # A generated set that somebody gives as his own.
-    return Scene(lambda: whole() if not path.exists() else data_files._marker_sums(str(path / data_files.MARKER)), path)
-
-
-def two_weights(folder: Path, _: pytest.MonkeyPatch) -> Scene:
-    first, second = (folder / f"gpt2-124m{suffix}" for suffix in weights.SUFFIXES[:2])
-    first.touch()
-    second.touch()
-    return Scene(lambda: weights.find(str(folder), "gpt2-124m"), second)
-
-
-def weights_of_no_kind(folder: Path, _: pytest.MonkeyPatch) -> Scene:
-    path = folder / f"gpt2-124m{weights.OTHERS[0]}"
-    path.touch()
-    return Scene(lambda: weights.find(str(folder), "gpt2-124m"), path)
-
-
-def in_an_image(wrong: str, text: str = CPU) -> Set:
-    """A line too much in an image.toml."""
-
-    def scene(folder: Path, _: pytest.MonkeyPatch) -> Scene:
-        add(folder, "small-cpu", CPU)
-        path = add(folder, "other", wrong)
-        return Scene(lambda: load(folder), path, text)
-
-    return scene
-
-
 def spool(folder: Path, _: pytest.MonkeyPatch) -> Scene:
     (folder / "run").touch()
     return Scene(lambda: Spool("run", "n1", folder), folder / "run")
@@ -250,6 +195,8 @@ def hosts(folder: Path, _: pytest.MonkeyPatch) -> Scene:
 
 # A piece of the sentence -> what makes the product say it.
 REMOVED: dict[str, Set] = {
+    **OF_CATALOG,
+    **OF_FILES,
     "is no file, and is passed over; remove it": of_run(a_folder),
     "cannot be read (), and is passed over; remove it": of_run(a_loop),
     "is of a cell that run.json does not plan": of_run(lambda path: path.write_bytes(b"x"), f"{'0' * 16}.r1.parcel"),
@@ -267,16 +214,6 @@ REMOVED: dict[str, Set] = {
     "root, or who made it, may remove it": lease_of_all,
     "then remove that file": record_of_another,
     "could not be removed (); remove it by hand": stuck("rmdir"),
-    "is damaged (%s): remove its folder": damaged_data,
-    "one weight file is enough; remove one": two_weights,
-    "is not read: make %s of it": weights_of_no_kind,
-    "there is no such field; rename or remove it": in_an_image(CPU + "colour = 1\n"),
-    "a cpu image has none; remove it": in_an_image(CPU + 'cuda = "12.8.90"\n'),
-    "a CPU has no ; remove it": in_an_image(CPU.replace('"fp32"', '"fp32", "tf32"')),
-    "is not between  and ; remove it": in_an_image(GPU + 'no_code_for = ["6.0"]\n', GPU),
-    "PTX is code, so remove it here": in_an_image(
-        GPU + 'no_code_for = ["9.0"]\nptx_only = { "9.0" = "12.5" }\n', GPU + 'ptx_only = { "9.0" = "12.5" }\n'
-    ),
     "make it yours, or name another cache with XDG_CACHE_HOME": spool,
     "is there twice; remove one line": hosts,
 }
@@ -308,6 +245,30 @@ ELSEWHERE = {
         "doctor/test_diagnosis.py",
         "test_a_folder_of_temporary_files_that_takes_none_is_named",
     ),
+    "free room there": (
+        "doctor/test_diagnosis.py",
+        "test_the_disk_of_the_engine_s_images_is_named_with_what_it_does_not_do",
+    ),
+    "frees a part of it": (
+        "../../engine/test_registry.py",
+        "test_prune_names_what_the_catalog_lost_and_leaves_what_another_checkout_built",
+    ),
+    "or remove what ended processes left in /dev/shm": (
+        "run/test_due_again.py",
+        "test_a_failed_repeat_whose_advice_names_resume_is_measured_again_by_it",
+    ),
+    "is not as this kit wrote it; remove , and its step is done again": (
+        "kit/test_kit.py",
+        "test_edited_facts_of_an_earlier_start_are_named",
+    ),
+    "put it back, then say --resume": (
+        "run/test_odd_machines.py",
+        "test_results_that_are_moved_in_mid_run_end_it_at_once_and_go_on_where_they_are",
+    ),
+    "give the name back to the image of then": (
+        "engines/test_foreign.py",
+        "test_a_run_goes_on_only_with_the_images_that_it_began_with",
+    ),
     "remove it, and export": (
         "images/test_exported.py",
         "test_what_is_damaged_is_named_with_the_remedy_not_loaded_and_exported_again",
@@ -330,7 +291,9 @@ ELSEWHERE = {
 
 # A sentence that says that --resume goes on -> the file and the name of the test that follows it. run/test_due_again.py follows those of
 # the known messages.
-RESUME = re.compile(r"then say --resume|with --resume|[Gg]o on with(:| `)")
+RESUME = re.compile(
+    r"then say --resume|with --resume|[Gg]o on with(:| `)|for --resume|run it again$|same command again|the next runner ends them"
+)
 RESUMED = {
     "put it back, then say --resume": (
         "run/test_odd_machines.py",
@@ -355,6 +318,26 @@ RESUMED = {
     "so no GPU was compared; go on with": (
         "verify/test_verify_measures.py",
         "test_gpus_whose_comparison_was_interrupted_are_compared_after_resume",
+    ),
+    "; left for --resume: ": (
+        "run/test_further_repeats.py",
+        "test_what_a_limit_of_time_leaves_for_resume_is_measured_by_it",
+    ),
+    "what had ended is kept, run it again": (
+        "kit/test_kit.py",
+        "test_a_kit_whose_disk_another_fills_says_so_and_the_same_command_goes_on_once_there_is_room",
+    ),
+    "run the same command again: it goes on": (
+        "kit/test_kit.py",
+        "test_a_kit_whose_disk_another_fills_says_so_and_the_same_command_goes_on_once_there_is_room",
+    ),
+    "cannot be opened: ; then run the same command again": (
+        "kit/test_kit.py",
+        "test_a_gpu_that_cuda_cannot_open_stops_the_kit_and_the_same_command_measures_it_after_the_remedy",
+    ),
+    "the next runner ends them when it answers": (
+        "../../engine/test_chaos.py",
+        "test_an_engine_that_freezes_longer_than_the_time_limit_fails_no_cell_and_an_interrupt_does_not_wait_for_it",
     ),
     "with --resume": (
         "blame/test_ladder_document.py",
@@ -405,6 +388,17 @@ def test_every_sentence_that_says_remove_it_make_room_or_resume_is_followed_by_a
     assert [piece for piece in pieces if not any(follows(piece, text) for text in texts)] == []
     for file, name in elsewhere.values():
         assert f"def {name}(" in (Path(__file__).parent / file).read_text()
+
+
+def test_ceilings_that_no_run_writes_are_not_named_any_more_once_the_file_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second place of a sentence that the load of a GPU has, too."""
+    scene = stored_ceilings(tmp_path, monkeypatch)
+    with pytest.raises(StoreError, match="remove the file, or restore it"):
+        scene.act()
+    scene.path.unlink()
+    assert scene.act() is None
 
 
 @pytest.mark.parametrize("said", REMOVED)

@@ -482,10 +482,15 @@ def test_edited_facts_of_an_earlier_start_are_named(
         assert "facts.json is not as this kit wrote it; restore it, or name another folder with --out" in ended.stderr
     path.write_text(json.dumps(facts, indent=1, ensure_ascii=False))
     said = next(tmp_path.rglob("*.said"))
+    outcome = json.loads(said.read_bytes())
     said.write_text("[1]")
     ended = run_kit("--python", python, *SHORT)
     assert ended.returncode == 2
     assert f"{said} is not as this kit wrote it; remove {said.with_suffix('.parcel')}, and its step" in ended.stderr
+    said.with_suffix(".parcel").unlink()
+    ended = run_kit("--python", python, *SHORT)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(said.read_bytes())["status"] == outcome["status"]
 
 
 def test_what_tells_no_version_is_refused_at_the_start(

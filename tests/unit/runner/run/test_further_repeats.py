@@ -30,8 +30,8 @@ toy_runner.main()
 """
 
 
-def run(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | toy_variables(tmp_path)
+def run(tmp_path: Path, *words: str, seconds: float = 0.05) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | toy_variables(tmp_path, seconds=seconds)
     command = [sys.executable, "-c", RUNNER, "matrix", "--out", str(tmp_path / "results"), *words]
     ended = subprocess.run(
         command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False, timeout=300
@@ -82,3 +82,15 @@ def test_repeats_that_the_user_gave_are_meant_as_they_stand(tmp_path: Path) -> N
     ended = run(tmp_path, *TWO, "--minutes", "8", "--repeats", "2")
     assert ended.returncode == 0, ended.stderr
     assert list(repeats_of(tmp_path)[1].values()) == [[1, 2]] * 2
+
+
+def test_what_a_limit_of_time_leaves_for_resume_is_measured_by_it(tmp_path: Path) -> None:
+    words = (*TWO, "--workloads", "cnn-cifar10", "--minutes", "1", "--repeats", "3")
+    planned = run(tmp_path, *words, "--dry-run")
+    assert "left for --resume: " in planned.stderr + planned.stdout
+    ended = run(tmp_path, *words, seconds=9.0)
+    assert ended.returncode == 0, ended.stderr
+    folder, repeats = repeats_of(tmp_path)
+    assert 0 < sum(map(len, repeats.values())) < 12
+    assert run(tmp_path, "--resume", folder.name).returncode == 0
+    assert sorted(repeats_of(tmp_path)[1].values()) == [[1, 2, 3]] * 4
