@@ -189,12 +189,23 @@ def start(
     if options.nodes is None:
         # Before it waits in line for the devices: without a cache no cell could begin.
         cell_cache.caches_folder()
-    code = _code_digests(prospect.plan.cells)
     now = datetime.now(UTC)
     if date := store.unset_clock(now.timestamp()):
         print(f"the clock of this machine says {date}: set it, or this run counts as the oldest", file=sys.stderr)
     make_key()
     run = _new_run(options.out, now)
+    try:
+        _write_first(run, prospect, options, argv, now)
+    except BaseException:
+        # No cell has begun, as on a full disk: each try would leave an empty folder.
+        trees.remove(run.folder)
+        raise
+    return prospect, run
+
+
+def _write_first(run: store.RunStore, prospect: Prospect, options: Options, argv: Sequence[str], now: datetime) -> None:
+    """Write what a run has before its first cell. Raises OSError."""
+    code = _code_digests(prospect.plan.cells)
     manifest = manifest_of(run, now.isoformat(timespec="seconds"), prospect.plan, prospect.machine, code)
     # A pod has a host name of its own.
     name = os.environ.get("DLBENCH_NODE") or platform.node()
@@ -217,7 +228,6 @@ def start(
     )
     keep_networks(options, run)
     remember(run.run_id, options)
-    return prospect, run
 
 
 def keep_networks(options: Options, run: store.RunStore) -> None:

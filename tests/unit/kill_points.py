@@ -133,7 +133,9 @@ def try_point(folder: Path, number: int, how: str) -> str:
     runs = list(out.glob("*/run.json"))
     stored = {path: path.read_bytes() for path in out.glob("*/repeats/*.parcel") if has_ended(path)}
     if not runs:
-        return "cells were measured in no run" if stored else ""
+        # A killed start cannot clear up, and neither can one on a disk that goes on failing.
+        left = [*out.glob("*")] if how != KILL and not how.endswith(LASTING) else []
+        return "cells were measured in no run" if stored else f"a start that failed left {left}" if left else ""
     (manifest,) = runs
     if status and os.waitstatus_to_exitcode(status) >= 0 and said.count(os.strerror(number_of(how))) != 1:
         return f"it does not say once what failed: {said}"
