@@ -95,6 +95,10 @@ def test_a_summary_of_an_earlier_step_of_the_job_is_not_shown_as_that_of_this_on
         ({"python": sys.executable, "each-gpu": "true"}, 4, "--least-gpus 1: 0 GPUs can be used here"),
         ({"python": "/nowhere/python"}, 2, "--python: there is no program /nowhere/python"),
         ({"python": sys.executable, "repeats": "many"}, 2, "--repeats"),
+        ({"python": sys.executable, "references": "ci/moved"}, 2, "references: there is no folder 'ci/moved'"),
+        ({"python": sys.executable, "references": "--help"}, 2, "references: there is no folder '--help'"),
+        ({"python": sys.executable, "references": "."}, 4, "runner: "),
+        ({"python": sys.executable, "references": "http://127.0.0.1:9"}, 4, "index.json cannot be read"),
         ({"python": sys.executable, "least-gpus": "all"}, 2, "--least-gpus"),
     ],
 )
