@@ -114,3 +114,19 @@ def test_a_command_that_cannot_write_says_to_which_file(tmp_path: Path, words: l
     assert "Errno" not in ended.stderr
     line = next(line for line in ended.stderr.splitlines() if "File too large" in line)
     assert str(tmp_path) in line
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_bytecode_that_a_full_disk_cuts_short_is_not_left_for_the_next_command(tmp_path: Path, guarded: bool) -> None:
+    """A file of 1024 bytes at most is cut short as on a full disk: the write says how much it took, and Python 3.11 does not ask."""
+    (tmp_path / "large.py").write_text("\n".join(f"name_{number} = 'text {number}'" for number in range(500)))
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)); import large"
+    begin = "from runner.__main__ import _whole_bytecode_only; _whole_bytecode_only(); " if guarded else ""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPATH"] = f"{PROJECT}{os.pathsep}{tmp_path}"
+    subprocess.run([sys.executable, "-c", begin + limited], env=environment, check=True)
+    after = subprocess.run([sys.executable, "-c", "import large"], env=environment, capture_output=True, check=False)
+    assert after.returncode == 0 or not guarded, after.stderr
+    if sys.version_info < (3, 12):
+        # Later releases of Python ask by themselves.
+        assert (after.returncode == 0) is guarded
