@@ -30,6 +30,13 @@ OF_MACHINES: tuple[Known, ...] = (
         "keep the folder of environments out of it, or set XDG_CACHE_HOME to another one",
         again=True,
     ),
+    # Python 3.11 and older, of bytecode that a full disk cut short
+    Known(
+        r"EOFError: (marshal data too short|EOF read where )",
+        "a disk ran full while Python wrote the bytecode of a package",
+        "remove the __pycache__ folders of the environment",
+        again=True,
+    ),
     # the machine
     # pip, requests and Docker, of a proxy between them and the address that they ask.
     Known(

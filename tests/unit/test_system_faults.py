@@ -6,6 +6,7 @@ import ast
 import errno
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import naming, system_fault
+from runner.known_messages import hint
 from runner.paths import PROJECT
 from tests.fixtures import synthetic
 
@@ -125,8 +127,20 @@ def test_bytecode_that_a_full_disk_cuts_short_is_not_left_for_the_next_command(t
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPATH"] = f"{PROJECT}{os.pathsep}{tmp_path}"
     subprocess.run([sys.executable, "-c", begin + limited], env=environment, check=True)
-    after = subprocess.run([sys.executable, "-c", "import large"], env=environment, capture_output=True, check=False)
+
+    def load() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", "import large"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    after = load()
     assert after.returncode == 0 or not guarded, after.stderr
     if sys.version_info < (3, 12):
         # Later releases of Python ask by themselves.
         assert (after.returncode == 0) is guarded
+    if after.returncode:
+        # A cell that meets such a file, as one of an environment on that disk, says the remedy, which helps.
+        advice = hint("crash", "its process ended with exit code 1", after.stderr)
+        assert advice is not None
+        assert "remove the __pycache__ folders of the environment; then --resume" in advice
+        shutil.rmtree(tmp_path / "__pycache__")
+        assert load().returncode == 0

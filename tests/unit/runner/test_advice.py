@@ -261,6 +261,10 @@ ELSEWHERE = {
         "kit/test_kit.py",
         "test_edited_facts_of_an_earlier_start_are_named",
     ),
+    "remove the __pycache__ folders of the environment": (
+        "../test_system_faults.py",
+        "test_bytecode_that_a_full_disk_cuts_short_is_not_left_for_the_next_command",
+    ),
     "put it back, then say --resume": (
         "run/test_odd_machines.py",
         "test_results_that_are_moved_in_mid_run_end_it_at_once_and_go_on_where_they_are",

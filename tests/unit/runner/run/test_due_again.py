@@ -200,6 +200,7 @@ WHOLE = {
     "your ticket for a disk on the network is over": "OSError: [Errno 127] Key has expired: '/home/a'",
     "a disk can only be read": "OSError: [Errno 30] Read-only file system",
     "something removed files of the environment, as a purge of old files does": "its environment has lost 1 file, such as a.py",
+    "a disk ran full while Python wrote the bytecode of a package": "EOFError: marshal data too short",
     "an error of the GPU's memory ended this program, and stayed within it": "RuntimeError: CUDA error: CUDA_ERROR_CONTAINED",
     "a link between GPUs failed": "CUDA error: uncorrectable NVLink error detected during the execution",
     "another process has the port or socket that this one wants": "EADDRINUSE, Address already in use",
