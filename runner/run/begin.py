@@ -165,8 +165,10 @@ def refuse_nothing(prospect: Prospect) -> None:
 def refuse_cpu_only(prospect: Prospect, option: str) -> None:
     """Raise CannotBeginError where an option asks for GPUs and no planned cell uses one."""
     if not any(cell.device_kind == "cuda" for cell in prospect.plan.cells):
-        skipped = dict.fromkeys(skip.reason for skip in prospect.plan.skips)
-        raise CannotBeginError(f"{option}: no planned cell uses a GPU{''.join(f'; {why}' for why in [*skipped][:3])}")
+        # The engine notes a build without CUDA.
+        builds = [note for note in prospect.machine.notes if "on the CPU, since" in note]
+        reasons = [*dict.fromkeys([*builds, *(skip.reason for skip in prospect.plan.skips)])]
+        raise CannotBeginError(f"{option}: no planned cell uses a GPU{''.join(f'; {why}' for why in reasons[:3])}")
 
 
 def refuse_fewer(least: int, machine: Machine) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from email.message import Message
 from pathlib import Path
 from types import SimpleNamespace
@@ -231,6 +232,16 @@ def test_a_machine_that_lost_a_gpu_or_whose_build_uses_none_does_not_begin(
         return
     with pytest.raises(CannotBeginError, match=f"^{re.escape(said)}$"):
         begin.refuse_nothing(prospect)
+
+
+def test_a_build_that_uses_no_gpu_is_named() -> None:
+    prospect = planned(0, 8, ("cpu",))
+    prospect.machine = replace(
+        prospect.machine, notes=("a busy machine", "torch: on the CPU, since it has no build with CUDA")
+    )
+    said = "--each-gpu: no planned cell uses a GPU; torch: on the CPU, since it has no build with CUDA; the build is for CPUs"
+    with pytest.raises(CannotBeginError, match=f"^{re.escape(said)}$"):
+        begin.refuse_cpu_only(prospect, "--each-gpu")
 
 
 def test_a_level_on_a_node_whose_gpus_others_use_is_open_and_on_one_that_lost_them_could_not_begin(
