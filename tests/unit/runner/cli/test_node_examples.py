@@ -154,3 +154,39 @@ def test_a_node_with_fewer_gpus_than_it_should_have_is_told_by_the_real_checks(n
         assert (result.returncode, "State=DRAIN" in (tmp_path / "scontrol").read_text()) == (0, True), said
     else:
         assert result.returncode == 1, said
+
+
+PYXIS = EXAMPLES / "slurm-pyxis.sbatch"
+# The container is left out: its options are passed over, and the command runs in this checkout.
+SRUN = 'echo "$@" > "{folder}/srun"\nwhile case $1 in --*) true ;; *) false ;; esac; do shift; done\n{line}'
+
+
+@pytest.mark.parametrize(
+    ("line", "given", "code", "said"),
+    [
+        ("exit 0", {"IMAGE": "/a.sqsh", "FRAMEWORK": "torch"}, 0, ""),
+        ("exit 137", {"IMAGE": "/a.sqsh", "FRAMEWORK": "torch"}, 137, ""),
+        ("exit 0", {"FRAMEWORK": "torch"}, 1, "IMAGE: set it to a file that enroot imported"),
+        ("exit 0", {"IMAGE": "/a.sqsh"}, 1, "FRAMEWORK: set it to the framework of the image"),
+        ('exec "$@"', {"IMAGE": "/a.sqsh", "FRAMEWORK": "torch"}, 1, "torch"),
+        ('exec "$@"', {"IMAGE": "/a.sqsh", "FRAMEWORK": "nosuch"}, 2, "nosuch"),
+    ],
+)
+def test_a_check_in_an_image_of_enroot_ends_as_its_step_does(
+    line: str, given: dict[str, str], code: int, said: str, tmp_path: Path
+) -> None:
+    """This Python has the bench and no framework, as an image that is not the one that was meant."""
+    for name, text in {
+        "srun": SRUN.format(folder=tmp_path, line=line),
+        "python": f'cd "{PROJECT}" && exec "{sys.executable}" "$@"',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path), "DLBENCH_CACHE": str(tmp_path), **given}
+    result = subprocess.run(
+        ["bash", str(PYXIS)], env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == code, result.stderr
+    assert said in result.stderr
+    if len(given) == 2:
+        assert "--container-image=/a.sqsh" in (tmp_path / "srun").read_text()
