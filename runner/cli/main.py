@@ -16,6 +16,7 @@ import typer
 
 from runner.cli.shared import PLAIN, LazyGroup
 from runner.errors import MEANINGS, ExitCode, UserError, code_of, code_of_fault, system_fault
+from runner.paths import PROJECT
 from runner.streams import name_stdout_in_faults
 
 # In characters. If nothing can run, each combination has its reason.
@@ -113,6 +114,12 @@ class Commands(LazyGroup):
         except KeyboardInterrupt:
             _say("interrupted")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
+        except EOFError as error:
+            # Bytecode that a full disk cut short. Typer would say "Aborted!" alone, as of a question without an answer.
+            _say(
+                f"{error}: a disk ran full while a module was compiled; remove the __pycache__ folders below {sys.prefix} and {PROJECT}"
+            )
+            raise typer.Exit(ExitCode.CANNOT_BEGIN) from None
         except OSError as error:
             # A reader that is gone. Python has one class for that and for a disk on the network that was shut down.
             if error.errno == errno.EPIPE:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import naming, system_fault
+from runner.errors import ExitCode, naming, system_fault
 from runner.known_messages import hint
 from runner.paths import PROJECT
 from tests.fixtures import synthetic
@@ -144,3 +144,22 @@ def test_bytecode_that_a_full_disk_cuts_short_is_not_left_for_the_next_command(t
         assert "remove the __pycache__ folders of the environment; then --resume" in advice
         shutil.rmtree(tmp_path / "__pycache__")
         assert load().returncode == 0
+
+
+def test_a_command_whose_module_a_full_disk_cut_short_says_the_remedy(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path / "bytecode")
+
+    def listed() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "runner", "list", "precisions"]
+        return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+
+    assert listed().returncode == 0
+    (bytecode,) = (tmp_path / "bytecode").rglob("list_.*.pyc")
+    os.truncate(bytecode, 500)
+    ended = listed()
+    assert ended.returncode == ExitCode.CANNOT_BEGIN
+    (said,) = ended.stderr.splitlines()
+    assert f"remove the __pycache__ folders below {sys.prefix} and {PROJECT}" in said
+    shutil.rmtree(tmp_path / "bytecode")
+    assert listed().returncode == 0

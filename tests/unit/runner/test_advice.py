@@ -265,6 +265,10 @@ ELSEWHERE = {
         "../test_system_faults.py",
         "test_bytecode_that_a_full_disk_cuts_short_is_not_left_for_the_next_command",
     ),
+    "remove the __pycache__ folders below  and ": (
+        "../test_system_faults.py",
+        "test_a_command_whose_module_a_full_disk_cut_short_says_the_remedy",
+    ),
     "put it back, then say --resume": (
         "run/test_odd_machines.py",
         "test_results_that_are_moved_in_mid_run_end_it_at_once_and_go_on_where_they_are",
