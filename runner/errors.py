@@ -9,6 +9,7 @@ import contextlib
 import enum
 import errno
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -117,13 +118,20 @@ def naming(path: PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        # shutil.copytree makes one error of all, and of each keeps the names and the words only: (from, to, why).
+        if error.errno is None and error.args and isinstance(error.args[0], list):
+            _, copy, why = error.args[0][0]
+            number = re.search(r"\[Errno (\d+)\]", why)
+            raise (OSError(int(number[1]), os.strerror(int(number[1])), str(copy)) if number else error) from None
         error.filename = error.filename or str(path)
         raise
 
 
 def system_fault(error: OSError) -> str:
     """The file, the fault and the fix, where one is known, of an error of the system."""
-    where = f"{error.filename}: " if error.filename else ""
+    # Of a copy and a renaming the second one is written.
+    written = error.filename2 if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) else None
+    where = f"{written or error.filename}: " if error.filename else ""
     fix = f"; {_FIXES[error.errno]}" if error.errno in _FIXES else ""
     return f"{where}{error.strerror or error}{fix}"
 

@@ -50,13 +50,22 @@ def build(folder: Path) -> int:
         if size > MOST_BYTES:
             raise KitError(f"the kit has {size} bytes, and it may have {MOST_BYTES}; make what is in it smaller")
         folder.mkdir(parents=True, exist_ok=True)
-        # The folder stays: it may be a disk that is mounted there.
-        for path in folder.iterdir():
-            trees.remove(path)
-        # The list comes first: what a build that was killed left is then known as the kit's.
-        shutil.copyfile(Path(made) / LIST, folder / LIST)
-        shutil.copytree(made, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        _empty(folder)
+        try:
+            # The list comes first: what a build that was killed left is then known as the kit's.
+            shutil.copyfile(Path(made) / LIST, folder / LIST)
+            shutil.copytree(made, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        except OSError:
+            # By a list that a full disk cut short, the next build would know none of the files.
+            _empty(folder)
+            raise
     return size
+
+
+def _empty(folder: Path) -> None:
+    """Remove what is in a folder. It stays itself: it may be a disk that is mounted there."""
+    for path in folder.iterdir():
+        trees.remove(path)
 
 
 def _check_target(folder: Path) -> None:

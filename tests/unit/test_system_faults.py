@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import errno
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -13,11 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from runner.cli.main import app
 from runner.errors import ExitCode, naming, system_fault
 from runner.known_messages import hint
 from runner.paths import PROJECT
 from tests.fixtures import synthetic
+from tests.fixtures.mounts import tmpfs
 
 # File -> why its writes need no name.
 _OTHERWISE = {
@@ -163,3 +167,13 @@ def test_a_command_whose_module_a_full_disk_cut_short_says_the_remedy(tmp_path: 
     assert f"remove the __pycache__ folders below {sys.prefix} and {PROJECT}" in said
     shutil.rmtree(tmp_path / "bytecode")
     assert listed().returncode == 0
+
+
+@pytest.mark.parametrize("size", ["4k", "64k"])
+def test_a_kit_that_a_disk_does_not_hold_is_named_with_the_fault_and_leaves_nothing(tmp_path: Path, size: str) -> None:
+    """The first size cuts the list of the kit's files short, and a later build would not have known them as its own."""
+    with tmpfs(tmp_path / "kit", f"size={size}"):
+        ended = CliRunner().invoke(app, ["gpu-kit", str(tmp_path / "kit")])
+        assert ended.exit_code == ExitCode.CANNOT_BEGIN, ended.output
+        assert re.search(rf"{tmp_path}/kit/\S+: No space left on device; make room there\n$", ended.stderr)
+        assert list((tmp_path / "kit").iterdir()) == []
