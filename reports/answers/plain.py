@@ -135,7 +135,9 @@ def _to_loss(answer: LossAnswer) -> Section:
 def _without_answer(bare: Sequence[Finding]) -> Section:
     """The groups of which no cell may be ranked, in one table."""
     rows = [(_place(one), cell.label, few_words(cell.unranked)) for one in bare for cell in one.group.others]
-    above = f"No answer for {plural(len(bare), 'workload')}: no cell has a measurement that may be ranked."
+    workloads = len({one.workload.name for one in bare})
+    groups = f" in {len(bare)} groups of cells" if workloads < len(bare) else ""
+    above = f"No answer for {plural(workloads, 'workload')}{groups}: no cell has a measurement that may be ranked."
     return Section((above,), ("workload", "framework", "note"), rows, (), (*_remedies(bare), ""))
 
 

@@ -275,7 +275,7 @@ def _by_workload(
     names = [framework_name(name) for name in dict.fromkeys(name for each in may for name in each)]
     # Some framework is out at every workload, so the fastest of each is one of the others.
     if all(told) and set(outs[0]).intersection(*outs[1:]):
-        return _few("", names, "by workload", "or"), "confirmed"
+        return _first(parts), "confirmed"
     if all(told):
         # Each of the others is out at some workload.
         left = [framework_name(name) for name in may[0] if all(name in each for each in may)]
@@ -287,6 +287,15 @@ def _by_workload(
     if not any(of.open or not of.repeated for _, of in compared):
         return _few("", names, "are equally fast", "and"), "same"
     return _few("Open between", names, "", "and"), "open"
+
+
+def _first(parts: Sequence[str]) -> str:
+    """As many workloads with their leaders as the headline has room for, and how many more there are; one at least."""
+    for many in range(len(parts) - 1, 0, -1):
+        said = "; ".join([*parts[:many], plural(len(parts) - many, "more workload")])
+        if many == 1 or len(said.split()) <= MOST_OF_HEADLINE:
+            return said
+    return parts[0]
 
 
 def _looks(compared: Sequence[Standing]) -> str:

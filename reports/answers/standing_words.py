@@ -92,9 +92,10 @@ def _out(of: Standing) -> str:
 
 def _at_most(of: Standing) -> str:
     highs = [entry.ratio.high for entry in (*of.same, *of.open)]
-    if any(high is None for high in highs):
+    known = [high for high in highs if high is not None]
+    if len(known) < len(highs):
         return "no interval shows how far they are apart"
-    return f"at most {number(max(high for high in highs if high is not None))} times apart"
+    return "the repeats scatter too far" if too_wide(1.0, max(known)) else f"at most {number(max(known))} times apart"
 
 
 def detail(of: Standing) -> str:

@@ -14,6 +14,7 @@ from reports.page import markdown_report
 from reports.page.drawing import Axis, Picture
 from reports.page.render import page
 from reports.wording import device_name
+from runner.results.store import RunStore
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import whole
 
@@ -81,6 +82,18 @@ def test_workloads_that_an_image_fails_at_are_one_list_and_not_a_section_each(tm
     assert len(sections[0].rows) == len(data.cells) == 6
     assert all("no such image" in row[-1] for row in sections[0].rows)
     assert markdown_report.markdown(overview(data)).count("No answer") == 1
+
+
+def test_two_precisions_of_one_workload_are_not_said_to_be_two_workloads(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=6)
+    stored.change(
+        folder, "cells", lambda row: {**row, "status": "failed", "error_kind": "engine", "reason": "no such image"}
+    )
+    halved = [one["id"] for one in RunStore(folder).manifest()["plan"] if one["image"].startswith("torch")]
+    stored.change(folder, "cells", lambda row: {**row, "precision": "amp-bf16"} if row["cell_id"] in halved else row)
+    (section,) = [one for one in plain.sections(tables.load([folder])) if one.heads]
+    assert section.above[0].startswith("No answer for 2 workloads in 4 groups of cells: ")
+    assert len({row[0] for row in section.rows}) == 4
 
 
 def test_a_run_of_which_nothing_ended_well_says_none(tmp_path: Path) -> None:

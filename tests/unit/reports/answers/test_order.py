@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from reports.answers.findings import findings
 from reports.answers.leads import Turn, by_how_much, in_words, turns
 from reports.answers.left import alone
 from reports.answers.standing import Standing, is_won_among, standing
-from reports.answers.standing_words import detail
+from reports.answers.standing_words import detail, headline
 from reports.data.groups import workloads
 from reports.data.model import Group, MeasuredCell, Ranked
 from reports.data.tables import load
@@ -98,6 +99,19 @@ def test_where_none_is_slower_beyond_doubt_the_answer_is_how_far_they_may_be_apa
     assert lead.words.startswith("Open: at most 1.0")
     assert lead.words.endswith(" times apart")
     assert not lead.told
+
+
+def test_a_bound_that_two_scattered_repeats_give_is_no_figure_in_a_headline() -> None:
+    """Two repeats of three frameworks said "at most 21 900 000 000 times apart"."""
+    loud = Regime(process=0.6, windows=0.003, count=20)
+    drawn = regimes.run(np.random.default_rng(5), loud, [1.0, 1.3, 1.5], 2)
+    names = ("torch", "jax", "tensorflow")
+    found = [measured.cell("run", *one, f"{one[0]}-w") for one in zip(names, ["w"] * 3, drawn, strict=True)]
+    [(_, of)] = compared(found)
+    assert headline(of).startswith("Open between ")
+    assert headline(of).endswith(": the repeats scatter too far")
+    [(_, near)] = compared(cells("w", {"torch": 1.0, "jax": 1.025}))
+    assert re.search(r"at most 1\.\d+ times apart", headline(near))
 
 
 def test_one_repeat_says_how_much_it_looks_and_claims_no_bound() -> None:

@@ -112,11 +112,29 @@ def test_two_frameworks_that_win_a_workload_each_are_both_named_and_neither_is_t
     assert "v: JAX" in answer.detail
 
 
-def at_another_workload(found: Sequence[MeasuredCell]) -> list[MeasuredCell]:
+def at_another_workload(found: Sequence[MeasuredCell], name: str = "v") -> list[MeasuredCell]:
     return [
-        replace(cell, key=replace(cell.key, workload="v"), anchor=f"v-{cell.anchor}", cell_id=f"v-{cell.cell_id}")
+        replace(
+            cell, key=replace(cell.key, workload=name), anchor=f"{name}-{cell.anchor}", cell_id=f"{name}-{cell.cell_id}"
+        )
         for cell in found
     ]
+
+
+def test_of_more_workloads_than_a_line_holds_the_first_ones_are_named_with_their_leaders() -> None:
+    frameworks = ["torch", "jax", "tensorflow", "mxnet"]
+    found = cells([1.0, 1.03, 1.04, 1.9], frameworks)
+    for at, levels in enumerate(([1.04, 1.0, 1.03, 1.9], [1.03, 1.04, 1.0, 1.9], [1.0, 1.03, 1.05, 1.9])):
+        found += at_another_workload(cells(levels, frameworks, seed=at), f"w{at}")
+    answer = answered(found)[0]
+    assert answer.confidence == "confirmed"
+    first, *others = answer.words.split("; ")
+    assert first.startswith("w: "), "which framework leads, at which workload"
+    assert "PyTorch" in first
+    assert others[-1].endswith("more workloads")
+    named = len(others[:-1]) + 1
+    assert others[-1] == f"{4 - named} more workloads"
+    assert len(answer.words.split()) <= short.MOST_OF_HEADLINE
 
 
 def figures(found: Sequence[MeasuredCell]) -> list[Entry]:
