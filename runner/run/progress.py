@@ -74,11 +74,10 @@ def limit(held: Forecast, given: float, ended: Collection[str] = (), further: bo
     if not cells:
         return f"{plain(given)} min is too short for any cell; use a larger --minutes"
     images = sum(step.image is not None for step, _ in held.steps)
-    more = len(held.spans) - len(cells)
     begun = {*ended, *(cell.id for cell in cells)}
     return (
-        f"{plain(given)} min hold about {plural(len(cells), 'cell')} of {plural(len({cell.framework for cell in cells}), 'framework')}"
-        + (f" and {plural(more, 'further repeat')}" if more else "")
+        f"{plain(given)} min hold about {plural(len(held.spans), 'repeat')} of {plural(len(cells), 'cell')} "
+        f"of {plural(len({cell.framework for cell in cells}), 'framework')}"
         + (f", with {plural(images, 'image')} to prepare" if images else "")
         + ("; what is open by then is repeated before other frameworks" if further and len(cells) > 1 else "")
         + (f"; left for --resume: {not_yet_run(held.left, begun)}" if held.left else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -93,7 +94,8 @@ def test_the_text_says_what_the_minutes_hold_and_what_is_left(
 ) -> None:
     print_plan(eight_gpus, False, 10)
     shown = " ".join(capsys.readouterr().out.split())
-    assert "10 min hold about" in shown
+    # In the units of the run's last line: so many repeats of so many cells.
+    assert re.search(r"10 min hold about \d+ repeats of \d+ cells of \d framework", shown)
     assert "to prepare; what is open by then is repeated before other frameworks; left for --resume: " in shown
     assert "begins" in shown
     assert "of them go to making 2 images ready, while nothing is measured; the next such run finds them ready" in shown
