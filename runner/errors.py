@@ -197,6 +197,12 @@ class DamagedError(EngineError):
     exit_code = ExitCode.FOUND
 
 
+class BadFileError(EngineError):
+    """The file that a user named as an image is none. The machine is not at fault."""
+
+    exit_code = ExitCode.USAGE
+
+
 class EngineGoneError(EngineError):
     """The engine does not answer. What it was asked may be asked again when it does."""
 

@@ -25,7 +25,7 @@ from runner.catalog.architectures import for_machine, kernel_machine
 from runner.catalog.images import Image, load_catalog, select_images
 from runner.engines import cell_cache, choose
 from runner.engines.base import Engine, Settings
-from runner.errors import CannotBeginError, ExitCode, code_of_fault
+from runner.errors import CannotBeginError, ExitCode, UserError, code_of_fault
 from runner.machine import detect, lease
 from runner.machine.devices import Machine
 from runner.paths import data_folder
@@ -156,7 +156,10 @@ def refuse_nothing(prospect: Prospect) -> None:
     """Raise CannotBeginError, with the reasons, where nothing can be run."""
     if not prospect.plan.cells:
         reasons = "\n".join(dict.fromkeys(f"  {skip.image}: {skip.reason}" for skip in prospect.plan.skips))
-        raise CannotBeginError(f"none of these cells can run here:\n{reasons or '  no image was chosen'}")
+        images = prospect.images.values()
+        bad = images and all(isinstance(image, addresses.ForeignImage) and image.is_bad_file for image in images)
+        error = UserError if bad else CannotBeginError
+        raise error(f"none of these cells can run here:\n{reasons or '  no image was chosen'}")
     refuse_fewer(prospect.options.least_gpus, prospect.machine)
     if prospect.options.least_gpus:
         refuse_cpu_only(prospect, f"--least-gpus {prospect.options.least_gpus}")

@@ -206,9 +206,9 @@ def test_an_image_of_a_registry_is_pulled_once_and_pinned_by_the_registrys_diges
 
 def test_a_file_of_docker_save_is_an_image(engine: DockerEngine, client: Any, plain: str, tmp_path: Path) -> None:
     image = client.images.get("foreign-chainer:1")
-    with open(tmp_path / "it.tar", "wb") as file:
+    with open(tmp_path / "my it.tar", "wb") as file:
         file.writelines(image.save())
-    assert look(f"docker:{tmp_path / 'it.tar'}").pinned == image.id
+    assert look(f"docker:{tmp_path / 'my it.tar'}").pinned == image.id
 
 
 def test_a_sif_of_no_catalog_is_measured(engine: DockerEngine, client: Any, plain: str, tmp_path: Path) -> None:
@@ -217,14 +217,14 @@ def test_a_sif_of_no_catalog_is_measured(engine: DockerEngine, client: Any, plai
     with open(tmp_path / "it.tar", "wb") as file:
         file.writelines(client.images.get("foreign-chainer:1").save())
     build = ["apptainer", "--quiet", "build", "--disable-cache", "--mksquashfs-args", "-comp lz4"]
-    subprocess.run([*build, tmp_path / "it.sif", f"docker-archive:{tmp_path / 'it.tar'}"], check=True)
-    address = f"sif:{tmp_path / 'it.sif'}"
+    subprocess.run([*build, tmp_path / "my it.sif", f"docker-archive:{tmp_path / 'it.tar'}"], check=True)
+    address = f"sif:{tmp_path / 'my it.sif'}"
     cells = ("--workloads", "mlp-mnist", "--repeats", "1", "--gpus", "none", "--engine", "venv", "--format", "json")
     ended = run(tmp_path, "matrix", "--images", address, *cells)
     assert ended.returncode == 0, ended.stderr
     (folder,) = (tmp_path / "results").glob("2*")
     (row,) = [row for row in rows_of(read([folder], "cells")) if row["status"] != "skipped"]
-    digest = f"sha256:{hashlib.sha256((tmp_path / 'it.sif').read_bytes()).hexdigest()}"
+    digest = f"sha256:{hashlib.sha256((tmp_path / 'my it.sif').read_bytes()).hexdigest()}"
     assert (row["image"], row["status"], row["engine"], row["image_digest"]) == (address, "ok", "apptainer", digest)
     assert row["version_proof"] == "not proved: pinned by digest, no lock"
 
@@ -248,6 +248,25 @@ def test_an_image_that_cannot_be_used_says_why(
     with pytest.raises(EngineError) as caught:
         look(address)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["bad.sif", "begins.sif", "none.sif", "bad.tar", "none.tar"])
+def test_a_file_that_is_no_image_is_a_mistake_of_the_command_line(
+    engine: DockerEngine, tmp_path: Path, name: str
+) -> None:
+    if name.endswith(".sif") and (reason := ApptainerEngine().unavailable()):
+        pytest.skip(f"left out, because Apptainer cannot be used: {reason}")
+    (tmp_path / "bad.sif").write_bytes(b"x" * 5000)
+    (tmp_path / "begins.sif").write_bytes(b"#!/usr/bin/env run-singularity".ljust(32) + b"SIF_MAGIC")
+    (tmp_path / "bad.tar").write_bytes(b"x" * 5000)
+    address = f"{'sif' if name.endswith('.sif') else 'docker'}:{tmp_path / name}"
+    for words in (["matrix", "--dry-run", "--images", address], ["verify", "--image", address]):
+        ended = run(tmp_path, *words, "--gpus", "none")
+        assert (ended.returncode, name in ended.stderr) == (2, True), ended.stderr
+    # Beside an image that can run it is skipped, with the reason.
+    both = ("--images", f"torch-2.13.0-cpu,{address}", "--engine", "venv")
+    beside = run(tmp_path, "matrix", "--dry-run", *both, "--gpus", "none")
+    assert (beside.returncode, name in beside.stdout) == (0, True), beside.stderr
 
 
 def test_an_image_without_a_file_has_no_python(engine: DockerEngine, client: Any) -> None:

@@ -34,7 +34,7 @@ from runner.engines.process.process import (
     sweep_scratch,
 )
 from runner.engines.slots import Exit, Slot
-from runner.errors import EngineError
+from runner.errors import BadFileError, EngineError
 from runner.images.recipe import recipe as make_recipe
 from runner.paths import cache_folder, nearest
 
@@ -53,6 +53,9 @@ _WAIT = f'read -r _ < /tmp/{_GATE} || exit; [ ! -d /opt/dlbench ] || cd /opt/dlb
 
 # A container starts within half a second from a local disk.
 _START_SECONDS = 120.0
+
+# Apptainer's words for a file that begins as a SIF does and is none.
+_NO_SIF = "image format not recognized"
 
 # The name of a SIF of ours, as a helper has it open.
 _OWN_SIF = re.compile(r"@[^/]*\+[0-9a-f]{64}\.sif$")
@@ -190,14 +193,17 @@ class ApptainerEngine(Engine):
         environment |= {"APPTAINERENV_PYTHONPATH": foreign_sif.FOLDER} if foreign else {}
         process, lifeline = keep_below([*command, *program, *arguments], environment, slot, scratch)
         running = ApptainerRunning(process, lifeline, scratch)
+        refusal = None
         try:
             running.admit(self.version, slot)
         except BaseException:  # Ctrl-C too must leave nothing behind
             running.stop()
             why = running.wait().log_tail.strip().splitlines()[-1:]
-            if not running.started and why:
-                raise EngineError(f"{prepared.image.name}: Apptainer started no container: {why[0][:300]}") from None
-            raise
+            if running.started or not why:
+                raise
+            refusal = _not_started(prepared, why[0])
+        if refusal:
+            raise refusal
         return running
 
     def sweep(self) -> int:
@@ -205,6 +211,12 @@ class ApptainerEngine(Engine):
         removed = sweep_scratch()
         end_helpers()
         return removed
+
+
+def _not_started(prepared: ReadyImage, why: str) -> EngineError:
+    """The error of a container that did not start. Of a user's own file that is no SIF it is a mistake of the command line."""
+    error = BadFileError if isinstance(prepared.source, ForeignImage) and _NO_SIF in why else EngineError
+    return error(f"{prepared.image.name}: Apptainer started no container: {why[:300]}")
 
 
 def _environment(slot: Slot, scratch: Path, label: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 from pathlib import Path
 
-from runner.errors import EngineError
+from runner.errors import BadFileError
 from runner.paths import BENCH
 from runner.results.on_disk.image_names import SIF
 
@@ -24,15 +24,15 @@ def path_of(address: str) -> Path:
 
 
 def pin(address: str) -> str:
-    """The digest of a SIF. Raises EngineError where the file is none."""
+    """The digest of a SIF. Raises EngineError where the file is none: BadFileError."""
     path = path_of(address)
     if path.exists() and not path.is_file():
-        raise EngineError(f"{path} is no file; name a file that `apptainer build` made")
+        raise BadFileError(f"{path} is no file; name a file that `apptainer build` made")
     try:
         # A file of gigabytes is read once, unless it changes.
         return _digest(path, path.stat().st_mtime_ns)
     except OSError as error:
-        raise EngineError(
+        raise BadFileError(
             f"{path} cannot be read ({error.strerror}); name a file that `apptainer build` made"
         ) from None
 
@@ -41,6 +41,6 @@ def pin(address: str) -> str:
 def _digest(path: Path, _changed: int) -> str:
     with path.open("rb") as file:
         if file.read(_AT + len(_MAGIC))[_AT:] != _MAGIC:
-            raise EngineError(f"{path} is no SIF; `apptainer build FILE.sif SOURCE` makes one")
+            raise BadFileError(f"{path} is no SIF; `apptainer build FILE.sif SOURCE` makes one")
         file.seek(0)
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"

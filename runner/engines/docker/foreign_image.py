@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.catalog.addresses import ForeignImage, is_file
 from runner.catalog.architectures import by_name
-from runner.errors import EngineError
+from runner.errors import BadFileError, EngineError
 from runner.images.docker_client import (
     DeniedError,
     DockerError,
@@ -108,12 +108,12 @@ def _loaded(client: DockerClient, path: Path, say: Callable[[str], None]) -> Eng
     with asking(f"{path} could not be loaded"), patient(client), open(path, "rb") as file:
         images = client.images.load(file)
     if len(images) != 1:
-        raise EngineError(f"{path} holds {len(images)} images; save one by itself: `docker save NAME -o FILE.tar`")
+        raise BadFileError(f"{path} holds {len(images)} images; save one by itself: `docker save NAME -o FILE.tar`")
     return images[0]
 
 
 def _id_in(path: Path) -> str:
-    """The id of the only image of a file of `docker save`. Raises EngineError."""
+    """The id of the only image of a file of `docker save`. Raises BadFileError."""
     again = "make it again: `docker save NAME -o FILE.tar`"
     try:
         with tarfile.open(path) as archive:
@@ -121,11 +121,11 @@ def _id_in(path: Path) -> str:
             entries = json.loads(member.read(_MOST_MANIFEST)) if member else []
         digests = [re.search(r"[0-9a-f]{64}", str(entry["Config"])) for entry in entries]
     except OSError as error:
-        raise EngineError(f"{path} cannot be read ({error.strerror or error}); {again}") from None
+        raise BadFileError(f"{path} cannot be read ({error.strerror or error}); {again}") from None
     except (tarfile.TarError, KeyError, TypeError, ValueError, RecursionError, EOFError):
-        raise EngineError(f"{path} is no file of `docker save`; {again}") from None
+        raise BadFileError(f"{path} is no file of `docker save`; {again}") from None
     if len(digests) != 1 or digests[0] is None:
-        raise EngineError(f"{path} holds {len(digests)} images; save one by itself: `docker save NAME -o FILE.tar`")
+        raise BadFileError(f"{path} holds {len(digests)} images; save one by itself: `docker save NAME -o FILE.tar`")
     return f"sha256:{digests[0][0]}"
 
 

@@ -28,7 +28,7 @@ from runner.engines.foreign.interior import FoundFramework, Interior
 from runner.engines.probe import Printed, printed
 from runner.engines.process.host import not_on_cpu_of, precisions_of
 from runner.engines.several import SeveralEngines, with_threads
-from runner.errors import EngineError
+from runner.errors import EngineError, ExitCode, code_of
 from runner.paths import PROJECT
 from runner.results.on_disk.image_names import SIF, is_address
 
@@ -147,7 +147,7 @@ class ForeignImages:
         try:
             looked = self.looked(address)
         except EngineError as error:
-            return _bare(address, "", {}, refusal=str(error))
+            return _bare(address, "", {}, refusal=str(error), is_bad_file=code_of(error) is ExitCode.USAGE)
         found = looked.interior.frameworks
         on_gpu = [one for one in found if gpus and "cuda" in one.device_kinds]
         return _bare(address, looked.pinned, looked.variables, **_of_frameworks(on_gpu or found, looked, bool(on_gpu)))

@@ -9,7 +9,7 @@ from runner.catalog.names import suggest, unknown_name
 from runner.engines import foreign_images
 from runner.engines.base import Settings
 from runner.engines.process.beside import NEAREST, NONE, nearest
-from runner.errors import CannotBeginError, UserError
+from runner.errors import BadFileError, CannotBeginError, UserError
 from runner.machine.detect import detect
 from runner.run.options import Options
 
@@ -20,7 +20,8 @@ def beside(options: Options, address: str) -> Options:
     image = images.images(bool(detect(options.gpus, options.share).gpus))[address]
     assert isinstance(image, ForeignImage)
     if image.refusal:
-        raise CannotBeginError(f"{address}: {image.refusal}")
+        error = BadFileError if image.is_bad_file else CannotBeginError
+        raise error(f"{address}: {image.refusal}")
     if why := unknown_name("--frameworks", options.frameworks, rules.framework_names()):
         raise UserError(why)
     frameworks = [name for name in image.frameworks if name in (options.frameworks or image.frameworks)]

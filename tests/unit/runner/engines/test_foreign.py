@@ -25,7 +25,7 @@ from runner.engines.foreign.interior import interior
 from runner.engines.probe import Printed
 from runner.engines.several import with_threads
 from runner.engines.slots import Exit
-from runner.errors import CannotBeginError, EngineError, UserError
+from runner.errors import BadFileError, CannotBeginError, EngineError, UserError
 from runner.paths import PROJECT
 from runner.plan.plan import Plan, plan
 from runner.plan.request import Request
@@ -104,7 +104,19 @@ def test_what_cannot_be_used_is_a_sentence_with_a_remedy(
 
 @pytest.mark.parametrize(
     "word",
-    ["sif:", "sif:a;b", "docker:", "docker:a b", "docker:<b>", "docker:$(id)", "docker:--help", f"docker:{'a' * 300}"],
+    [
+        "sif:",
+        "sif: a.sif",
+        "sif:a.sif ",
+        "sif:a;b.sif",
+        "docker:./a b(c).tar",
+        "docker:",
+        "docker:a b",
+        "docker:<b>",
+        "docker:$(id)",
+        "docker:--help",
+        f"docker:{'a' * 300}",
+    ],
 )
 def test_an_address_that_can_be_none_is_refused(word: str) -> None:
     with pytest.raises(UserError, match="is no address of an image"):
@@ -120,6 +132,8 @@ def test_addresses_stand_beside_patterns() -> None:
         "docker:./image.tar",
         "docker:127.0.0.1:5000/a_b:1",
         "sif:/a/b.sif",
+        "sif:./my own/b c.sif",
+        "docker:./my own/b c.tar",
     ]
     assert addresses(words) == tuple(words[1:])
 
@@ -138,10 +152,10 @@ def no_apptainer() -> Engine:
 def test_a_sif_is_pinned_by_the_digest_of_its_file_and_another_file_is_none(tmp_path: Path) -> None:
     file = tmp_path / "mine.sif"
     address = f"sif:{file}"
-    with pytest.raises(EngineError, match="mine.sif cannot be read"):
+    with pytest.raises(EngineError, match=r"mine\.sif cannot be read"):
         foreign_sif.pin(address)
     file.write_bytes(b"#!/bin/sh\n" * 100)
-    with pytest.raises(EngineError, match="is no SIF; `apptainer build"):
+    with pytest.raises(BadFileError, match="is no SIF; `apptainer build"):
         foreign_sif.pin(address)
     content = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0" + b"x" * 100
     file.write_bytes(content)
