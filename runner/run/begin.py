@@ -155,7 +155,11 @@ def _check(options: Options, machine: Machine) -> None:
 def refuse_nothing(prospect: Prospect) -> None:
     """Raise CannotBeginError, with the reasons, where nothing can be run."""
     if not prospect.plan.cells:
-        reasons = "\n".join(dict.fromkeys(f"  {skip.image}: {skip.reason}" for skip in prospect.plan.skips))
+        # Only this needs it.
+        from runner.run.outlook import grouped
+
+        # A reason of few images is that of what the user named; of many that of the machine.
+        reasons = "\n".join(f"  {words}" for _, words in reversed(grouped(prospect.plan.skips)))
         images = prospect.images.values()
         bad = images and all(isinstance(image, addresses.ForeignImage) and image.is_bad_file for image in images)
         error = UserError if bad else CannotBeginError

@@ -302,15 +302,20 @@ def _print_held(prospect: Prospect, held: Forecast) -> None:
 
 
 def reasons(skips: Iterable[Skip]) -> list[str]:
-    """A line for each reason, with how many combinations it holds for. Reasons that differ in the workload, the image, its size or the
-    CPU twin only are one."""
+    """A line for each reason, with how many combinations it holds for, the most first."""
+    return [f"skipped {count}: {words}" for count, words in grouped(skips)]
+
+
+def grouped(skips: Iterable[Skip]) -> list[tuple[int, str]]:
+    """(how many combinations a reason holds for, the reason with their names), the most first. Reasons that differ in the workload, the
+    image, its size or the CPU twin only are one."""
     alike: dict[str, list[Skip]] = {}
     for skip in skips:
         reason, twin, _ = skip.reason.partition(_TWIN)
         # An image that nobody could look into is skipped without a workload.
         kind = reason.replace(skip.workload or "\0", "{workload}").replace(skip.image, "{image}") + twin
         alike.setdefault(_SIZE.sub("{size}", kind), []).append(skip)
-    lines = []
+    found = []
     for same in sorted(alike.values(), key=len, reverse=True):
         words, twin, _ = same[0].reason.partition(_TWIN)
         others = dict.fromkeys(skip.workload for skip in same if skip.workload != same[0].workload)
@@ -320,8 +325,8 @@ def reasons(skips: Iterable[Skip]) -> list[str]:
             images = dict.fromkeys(skip.image for skip in same)
             words = _of_all(words.replace(same[0].image, "IMAGE"), same) if len(images) > 1 else words
             words += f" ({_listed(list(images))}{'; their CPU twins stand in' if twin else ''})"
-        lines.append(f"skipped {len(same)}: {words}")
-    return lines
+        found.append((len(same), words))
+    return found
 
 
 def _of_all(words: str, same: Iterable[Skip]) -> str:

@@ -11,6 +11,7 @@ import pytest
 from bench import rules
 from runner.catalog.own_networks import OwnNetworkError, is_path, own_networks, read
 from runner.run.options import Options
+from tests.fixtures.commands import runner
 
 FILE = """
 import torch
@@ -137,3 +138,15 @@ def test_names_and_paths_stand_together(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(own_networks(words)) == ["./my_net.py"]
     stored = json.loads(Options(workloads=words).model_dump_json())
     assert stored["workloads"] == [str(tmp_path / "my_net.py"), "cnn-cifar10"]
+
+
+def test_a_network_that_no_image_runs_has_its_own_reason_first_and_a_line_for_each_reason(tmp_path: Path) -> None:
+    words = ("--workloads", str(written(tmp_path)), "--precision", "tf32", "--gpus", "none", "--engine", "venv")
+    ended = runner("matrix", *words, "--out", str(tmp_path / "results"))
+    assert ended.returncode == 4, ended.stderr
+    head, first, *others = ended.stderr.splitlines()
+    assert head == "runner: none of these cells can run here:"
+    assert "is not specified at tf32 (torch-2.13.0-cpu)" in first
+    # The catalog has 45 images, and each had a line.
+    assert 1 <= len(others) <= 5
+    assert "has no file for its framework (" in "\n".join(others)
