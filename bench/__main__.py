@@ -1,6 +1,7 @@
 """The entrypoint of every image: `python -m bench run WORKLOAD --framework F ...` prints events on standard output."""
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -24,6 +25,7 @@ from bench import (
     rules,
 )
 from bench.cell import setup_of
+from bench.errors import Unsupported
 from bench.protocol import Emitter
 from bench.run import run
 
@@ -244,15 +246,30 @@ def device_kinds(framework):
         return ["cpu"]
 
 
+def companion(only, error):
+    """The package beside a framework's own that is missing, such as flax of JAX; None where it is not that."""
+    own, backend = only.partition("_")[0], rules.framework_declaration(only).get("backend")
+    missing = (getattr(error, "name", None) or "").partition(".")[0]
+    return None if missing in ("", own, backend) or importlib.util.find_spec(own) is None else missing
+
+
 def list_frameworks(only):
     """[{"framework": ..., "version": ..., "device_kinds": [...], "versions": {...}, "code_for": [...]}] of those that this interpreter
-    can import and configure for a CPU. `versions` and `code_for` are what the framework says of itself and of CUDA.
+    can import and configure for a CPU. `versions` and `code_for` are what the framework says of itself and of CUDA. Of one that only
+    lacks a package beside its own: {"framework": ..., "lacks": ...}.
 
     Each is tried in its own process: Keras and its backends configure the same library in different ways, and an import that fails half
     way leaves modules behind.
     """
     if only:
-        framework = contract.load_framework(only)
+        try:
+            framework = contract.load_framework(only)
+        except (ImportError, Unsupported) as error:
+            # The first is the error's own where the bench said it in a sentence.
+            lacks = companion(only, error.__cause__ or error.__context__ or error)
+            if lacks is None:
+                raise
+            return [{"framework": only, "lacks": lacks}]
         framework.configure(contract.Setup("cpu", "fp32", "default", 1, 1, True))
         versions = framework.versions()
         entry = {"framework": only, "version": versions["framework"], "device_kinds": device_kinds(framework)}

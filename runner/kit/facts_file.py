@@ -122,7 +122,7 @@ def _planned(options: argparse.Namespace, machine: Machine, packages: Mapping[st
 def _entries(python: str, wanted: Wanted) -> Sequence[Mapping[str, Any]]:
     """The frameworks of the interpreter. Raises UserError for one that is to be measured and tells no version: no run could name it."""
     entries = []
-    for entry in installed.frameworks(python):
+    for entry in installed.frameworks(python)[0]:
         version = entry["version"]
         if isinstance(version, str) and 0 < len(version) <= 100:
             entries.append(entry)

@@ -79,6 +79,15 @@ class FoundFramework(BaseModel):
     versions: Annotated[dict[_Word, _Word], Field(max_length=30)]
 
 
+class _Lacking(BaseModel):
+    """A framework of the image that lacks a package beside its own."""
+
+    model_config = ConfigDict(strict=True)
+
+    framework: _Word
+    lacks: _Word
+
+
 @dataclass(frozen=True)
 class Interior:
     """The Python of an image that has frameworks, and these."""
@@ -97,21 +106,24 @@ def interior(ask: Ask) -> Interior:
     """The content of the image, in the first of its interpreters that has a framework. Raises EngineError, with what to do."""
     reasons: list[str] = []
     for interpreter, python in _interpreters(ask):
-        if python.release < OLDEST:
-            reasons.append(
-                f"its {interpreter} is Python {python.version}, and the bench needs 3.6 or newer: use a newer image"
-            )
-        elif not python.numpy:
-            reasons.append(
-                f"its {interpreter} has no NumPy, which every cell needs: add `RUN {interpreter} -m pip install numpy` to its Dockerfile"
-            )
-        elif frameworks := _frameworks(ask, interpreter):
+        if why := _unusable(interpreter, python):
+            reasons.append(why)
+            continue
+        frameworks, lacking = _frameworks(ask, interpreter)
+        if frameworks:
             return Interior(interpreter, python.version, python.numpy, frameworks)
-        else:
-            reasons.append(
-                f"its {interpreter} imports none of the bench's frameworks ({', '.join(rules.framework_names())}): install one in it"
-            )
+        none = f"its {interpreter} imports none of the bench's frameworks ({', '.join(rules.framework_names())}): install one in it"
+        lacks = [f"its {interpreter} has {one.framework} and lacks {one.lacks}: install that in it" for one in lacking]
+        reasons += lacks or [none]
     raise EngineError("; ".join(reasons) or "it has no Python: install one in it, or name an image that has one")
+
+
+def _unusable(interpreter: str, python: _Python) -> str | None:
+    """Why no framework can be asked of this interpreter; None where one can."""
+    if python.release < OLDEST:
+        return f"its {interpreter} is Python {python.version}, and the bench needs 3.6 or newer: use a newer image"
+    add = f"add `RUN {interpreter} -m pip install numpy` to its Dockerfile"
+    return None if python.numpy else f"its {interpreter} has no NumPy, which every cell needs: {add}"
 
 
 def _interpreters(ask: Ask) -> Iterator[tuple[str, _Python]]:
@@ -127,11 +139,13 @@ def _interpreters(ask: Ask) -> Iterator[tuple[str, _Python]]:
             yield candidate, python
 
 
-def _frameworks(ask: Ask, interpreter: str) -> tuple[FoundFramework, ...]:
+def _frameworks(ask: Ask, interpreter: str) -> tuple[tuple[FoundFramework, ...], list[_Lacking]]:
+    """The frameworks that it imports, and those that lack a package beside their own."""
     printed = ask(interpreter, ("-m", "bench", "frameworks"))
-    entries = _read(printed, interpreter, TypeAdapter(Annotated[list[FoundFramework], Field(max_length=60)]))
-    known = set(rules.framework_names())
-    return tuple({entry.framework: entry for entry in entries if entry.framework in known}.values())
+    entries = _read(printed, interpreter, TypeAdapter(Annotated[list[FoundFramework | _Lacking], Field(max_length=60)]))
+    known = {entry.framework: entry for entry in entries if entry.framework in set(rules.framework_names())}.values()
+    lacking = [entry for entry in known if isinstance(entry, _Lacking)]
+    return tuple(entry for entry in known if isinstance(entry, FoundFramework)), lacking
 
 
 def _read(printed: Printed, interpreter: str, kind: TypeAdapter[Any]) -> Any:

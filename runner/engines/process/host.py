@@ -71,9 +71,8 @@ class HostEngine(installed.InterpreterEngine):
                 return emulated(self.packages["machine"])
         except EngineError as error:
             return str(error)
-        return (
-            f"{self._python} has none of the frameworks; install one there, or name another interpreter with --python"
-        )
+        none = f"{self._python} has none of the frameworks; install one there"
+        return f"{'; '.join(self._listed[1]) or none}, or name another interpreter with --python"
 
     def images(self, gpus: bool) -> dict[str, Image]:
         """An image for each framework of the interpreter, by name. `gpus`: use GPUs where a framework can."""
@@ -102,19 +101,19 @@ class HostEngine(installed.InterpreterEngine):
         return images
 
     def notes(self, gpus: bool) -> tuple[str, ...]:
-        """Two warnings: cells are not isolated, and some frameworks are planned for the CPU though there is a GPU."""
+        """Warnings: cells are not isolated, what a framework lacks, and those planned for the CPU though there is a GPU."""
         without = [str(entry["framework"]) for entry in self._frameworks if _accelerator(entry, gpus) == "cpu"]
-        if not gpus or not without:
-            return (NOT_WALLED_IN,)
-        return (
-            NOT_WALLED_IN,
-            f"{', '.join(without)}: on the CPU, since {self._python} has no build with CUDA",
-        )
+        on_cpu = f"{', '.join(without)}: on the CPU, since {self._python} has no build with CUDA"
+        return (NOT_WALLED_IN, *self._listed[1], *([on_cpu] if gpus and without else []))
 
     def unfit(self, image: Image) -> str | None:
         """Only this interpreter's own images can run in it."""
         return None if isinstance(image, HostImage) else f"the engine `host` runs what {self._python} has, not images"
 
     @functools.cached_property
-    def _frameworks(self) -> list[dict[str, Any]]:
+    def _listed(self) -> tuple[list[dict[str, Any]], list[str]]:
         return installed.frameworks(self._python)
+
+    @property
+    def _frameworks(self) -> list[dict[str, Any]]:
+        return self._listed[0]

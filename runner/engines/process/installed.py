@@ -78,10 +78,19 @@ def packages(python: str) -> dict[str, Any]:
     return answer
 
 
-def frameworks(python: str) -> list[dict[str, Any]]:
-    """The frameworks that it can import, as `python -m bench frameworks` prints them. Raises EngineError."""
-    entries = _ask(python, ["-m", "bench", "frameworks"], list)
-    return [entry for entry in entries if isinstance(entry, dict) and {"framework", "version"} <= set(entry)]
+def frameworks(python: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """The frameworks that it can import, as `python -m bench frameworks` prints them, and a sentence on each that lacks a package beside
+    its own. Raises EngineError."""
+    entries = [entry for entry in _ask(python, ["-m", "bench", "frameworks"], list) if isinstance(entry, dict)]
+    lacking: dict[str, list[str]] = {}
+    for entry in entries:
+        if {"framework", "lacks"} <= set(entry):
+            lacking.setdefault(str(entry["lacks"]), []).append(str(entry["framework"]))
+    sentences = [
+        f"{python} has {' and '.join(names)} and lacks {package}, which their cells need: install that there"
+        for package, names in lacking.items()
+    ]
+    return [entry for entry in entries if {"framework", "version"} <= set(entry)], sentences
 
 
 def opened(python: str, uuid: str) -> tuple[list[str], str]:

@@ -82,6 +82,11 @@ LISTED = {"python": python()}
         ({"python": python("2.7.18")}, {}, "its python is Python 2.7.18, and the bench needs 3.6 or newer"),
         ({"python": python("3.5.10")}, {}, "Python 3.5.10"),
         ({"python": python(numpy="")}, {}, "its python has no NumPy, which every cell needs: add `RUN python -m pip install numpy`"),
+        (
+            LISTED,
+            {"python": answers([{"framework": "jax", "lacks": "flax"}])},  # type: ignore[arg-type]
+            "its python has jax and lacks flax: install that in it",
+        ),
         (LISTED, {"python": answers([])}, "imports none of the bench's frameworks (caffe2, chainer,"),  # type: ignore[arg-type]
         (LISTED, {"python": answers([{**TORCH, "framework": "evil"}])}, "imports none of the bench's frameworks"),  # type: ignore[arg-type]
         (LISTED, {"python": answers([{**TORCH, "version": "<script>"}])}, "did not say what it has (exit 0): another answer"),  # type: ignore[arg-type]

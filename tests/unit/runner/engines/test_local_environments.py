@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from runner import known_messages
@@ -552,6 +553,27 @@ def test_an_interpreter_without_frameworks_or_that_is_none_is_told_in_a_sentence
     assert "has none of the frameworks" in str(HostEngine().unavailable())
     with pytest.raises(EngineError, match="did not say what it has"):
         _ = HostEngine(Settings(python=tmp_path / "python")).packages
+
+
+def test_a_framework_whose_companion_is_missing_is_named_with_it_and_not_called_absent(
+    tmp_path: Path,
+) -> None:
+    """An interpreter has JAX and Keras. It lacks flax, which JAX's adapters use; TensorFlow is a backend, and no companion."""
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "numpy.pth").write_text(str(Path(np.__file__).parents[1]))
+    for name in ("jax", "keras"):
+        (packages / name).mkdir()
+        (packages / name / "__init__.py").write_text("__version__ = '1.0'\n")
+    python = environment / "bin" / "python"
+    host = HostEngine(Settings(python=str(python)))
+    said = str(host.unavailable())
+    assert said.startswith(f"{python} has jax and keras_jax and lacks flax, which their cells need: install that there")
+    assert "none of the frameworks" not in said
+    assert "lacks tensorflow" not in said
+    assert "lacks torch" not in said
+    assert any("lacks flax" in note for note in host.notes(gpus=False))
 
 
 def test_what_pip_prints_goes_to_the_log_and_its_end_into_an_error(tmp_path: Path) -> None:
