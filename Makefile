@@ -16,7 +16,7 @@ BIN := .venv/bin
 # What `make test` and `make test-slow` leave out.
 TIERS := DLBENCH_CURVES=all DLBENCH_SPEED=all DLBENCH_FAULTS=all DLBENCH_DEVICES=all DLBENCH_SIMULATIONS=all DLBENCH_STRANGERS=all
 
-.PHONY: help matrix limit gpu-kit test test-slow test-all test-long check docs format lock clean
+.PHONY: help matrix limit gpu-kit test test-slow test-all test-long check docs site picture format lock clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -79,6 +79,12 @@ docs: .venv/host.stamp  ## make the documents again that follow from the code: t
 	$(BIN)/python -m tests.json_schemas
 	$(BIN)/python -m tests.column_page
 	$(BIN)/runner images files
+
+site: .venv/dev.stamp  ## make build/site: a page of each kind, with a start page, from measurements that lie in docs
+	$(BIN)/python -m tests.site build/site
+
+picture: .venv/dev.stamp  ## make docs/report.png again, the picture in README.md (needs Chromium and its driver)
+	$(BIN)/python -m tests.picture
 
 format: .venv/dev.stamp  ## format and fix what the linter can
 	$(BIN)/ruff check --fix .

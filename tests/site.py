@@ -21,10 +21,13 @@ from runner.paths import PROJECT
 from runner.version import runner_version
 
 DOCS = PROJECT / "docs"
+TEN_MINUTES_PAGE = "ten-minutes.html"
 TEN_MINUTES = DOCS / "site" / "ten-minutes.tar.gz"
-# Runs of one machine, one after the other; the last one has a setting that the others lack.
-DAYS = tuple(sorted((DOCS / "site").glob("day-*.tar.gz")))
 H200 = (DOCS / "h200" / "fp32.tar.gz", DOCS / "h200" / "amp-bf16.tar.gz")
+DRAWN = "These runs are drawn, with one change planted: nothing in them was measured."
+_DRAW = "from pathlib import Path; from tests.fixtures import synthetic; print(*synthetic.make_days(Path('drawn')), sep='\\n')"
+# Where a page's own words stand, if not in its head.
+_SAID = {"rosetta.html": "<title>(.*?)</title>", "references/index.html": '<p class="kicker">(.*?)</p>'}
 # What a command that compares ends with: nothing is slower, something is, or it is open.
 SAID = (0, 1, 3)
 
@@ -47,14 +50,18 @@ class Place:
     folder: Path
     site: Path
 
-    def runner(self, *words: str | Path, may: Sequence[int] = (0,)) -> list[str]:
-        """The lines that a command printed. Raises where it ended with another exit code than it may."""
+    def python(self, *words: str | Path, may: Sequence[int] = (0,)) -> list[str]:
+        """The lines that a program printed. Raises where it ended with another exit code than it may."""
         variables = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "PYTHONPATH": str(PROJECT)}
-        command = [sys.executable, "-m", "runner", *map(str, words)]
+        command = [sys.executable, *map(str, words)]
         ended = subprocess.run(command, cwd=self.folder, env=variables, capture_output=True, text=True, check=False)
         if ended.returncode not in may:
-            raise RuntimeError(f"runner {' '.join(map(str, words))} ended with {ended.returncode}: {ended.stderr}")
+            raise RuntimeError(f"{' '.join(command)} ended with {ended.returncode}: {ended.stderr}")
         return ended.stdout.splitlines()
+
+    def runner(self, *words: str | Path, may: Sequence[int] = (0,)) -> list[str]:
+        """The same of a command of ours."""
+        return self.python("-m", "runner", *words, may=may)
 
     def imported(self, archives: Sequence[Path]) -> list[str]:
         """The ids of the runs that archives become."""
@@ -65,19 +72,21 @@ class Place:
         made = self.site / file
         made.parent.mkdir(exist_ok=True)
         self.runner(*words, made if made.name != "index.html" else made.parent, may=may)
-        text = made.read_text("utf-8")
-        heads = re.findall(r"<h1>(.*?)</h1>", text, re.DOTALL)
-        return Page(file, question, about, command, html.unescape(heads[0]))
+        said = re.search(_SAID.get(file, r"<h1>(.*?)</h1>"), made.read_text("utf-8"))
+        assert said is not None, f"{file} lost its first words"
+        return Page(file, question, about, command, html.unescape(said[1]))
 
 
 def pages(place: Place) -> list[Page]:
     """Write every page but the start page, in the order of the start page."""
-    (ten,) = place.imported([TEN_MINUTES])
-    h200, days = place.imported(H200), place.imported(DAYS)
+    (ten,), h200 = place.imported([TEN_MINUTES]), place.imported(H200)
+    # Nobody has measured a machine for months yet: these runs are drawn, and their processor is called synthetic.
+    # The installation that reads them has to be the one that wrote them.
+    days = place.python("-c", _DRAW)
     place.runner("share", ten, "-o", "collection/", "--by", "example", "--yes")
     return [
         place.page(
-            "ten-minutes.html",
+            TEN_MINUTES_PAGE,
             "Which framework is fastest here?",
             "What ten minutes on two CPU cores leave: who leads, by how much, what is open, and every measurement.",
             "make matrix",
@@ -93,7 +102,7 @@ def pages(place: Place) -> list[Page]:
         place.page(
             "compare.html",
             "Did an update make it slower?",
-            "Two runs of one machine, cell by cell, with the interval of each ratio and what differs between the two.",
+            "Two runs of one machine, cell by cell, with the interval of each ratio and what differs. " + DRAWN,
             "runner compare RUN OTHER -o compare.html",
             *("compare", days[0], days[-1], "-o"),
             may=SAID,
@@ -101,7 +110,7 @@ def pages(place: Place) -> list[Page]:
         place.page(
             "history.html",
             "What changed over the months?",
-            "The step time of each cell over all runs, with each change marked, and what changed in the machine with it.",
+            "The step time of each cell over all runs, with each change marked, and what else changed then. " + DRAWN,
             "runner history -o history.html",
             *("history", *days, "-o"),
             may=SAID,

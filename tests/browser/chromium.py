@@ -121,14 +121,14 @@ class Browser:
 
     def serious(self) -> list[tuple[str, str, str]]:
         """What axe-core finds in the open page that is serious or worse: impact, rule and the element."""
+        return [found for found in self.violations() if found[0] in ("serious", "critical")]
+
+    def violations(self) -> list[tuple[str, str, str]]:
+        """All that axe-core finds in the open page."""
         axe = (resources.files("axe_core_python") / "axe.min.js").read_text("utf-8")
         # Through the debugger, not as a script element: the page's policy rightly refuses scripts that are not its own.
         self.command("Runtime.evaluate", expression=axe)
         result = self.driver.execute_async_script(
             "const done = arguments[0]; axe.run(document, {resultTypes: ['violations']}).then(done)"
         )
-        return [
-            (found["impact"], found["id"], found["nodes"][0]["html"][:200])
-            for found in result["violations"]
-            if found["impact"] in ("serious", "critical")
-        ]
+        return [(found["impact"], found["id"], found["nodes"][0]["html"][:200]) for found in result["violations"]]

@@ -13,21 +13,14 @@ from tests.fixtures import synthetic
 
 pytestmark = pytest.mark.browser
 
-TORCH = ("torch-2.13.0-cpu", "gru-imdb")
 RUNS = 8
-SLOWER_FROM = 5
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Of runs of several days, from one of which on PyTorch takes 20 % longer at one workload."""
     folder = tmp_path_factory.mktemp("changes")
-    for day in range(RUNS):
-        slower = {TORCH: 1.2} if day >= SLOWER_FROM else {}
-        created = {"created": f"2026-11-{day + 1:02}T10:00:00+00:00"}
-        synthetic.make_run(
-            folder / "runs" / f"r{day}", repeats=2, windows=12, draw=day, slower=slower, manifest=created
-        )
+    synthetic.make_days(folder / "runs", RUNS)
     made = {}
     for name, words in (("history", ["history"]), ("compare", ["compare", "r0", f"r{RUNS - 1}"])):
         made[name] = folder / f"{name}.html"
@@ -64,7 +57,7 @@ def test_the_change_is_marked_between_the_runs_that_it_lies_between(browser: Bro
     mark, dots = places
     columns = sorted({round(place) for place in dots})
     before = [place for place in columns if place < mark]
-    assert len({round(place / 5) for place in before}) == SLOWER_FROM
+    assert len({round(place / 5) for place in before}) == synthetic.SLOWER_FROM
 
 
 def test_a_page_and_another_format_are_not_asked_for_at_once(pages: dict[str, Path], tmp_path: Path) -> None:

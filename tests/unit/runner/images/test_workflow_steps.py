@@ -80,6 +80,7 @@ JOBS: list[tuple[str, str, dict[str, str]]] = [
     ("tests.yml", "quick", {}),
     ("tests.yml", "slow", {}),
     ("thorough.yml", "test", {}),
+    ("pages.yml", "site", {}),
     ("verify.yml", "verify", {}),
     ("update.yml", "update", {}),
 ]

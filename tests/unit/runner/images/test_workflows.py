@@ -43,8 +43,8 @@ def steps(name: str) -> Iterator[dict[str, Any]]:
         yield from job["steps"]
 
 
-def test_the_five_workflows_are_there() -> None:
-    assert FILES == ["images.yml", "tests.yml", "thorough.yml", "update.yml", "verify.yml"]
+def test_the_six_workflows_are_there() -> None:
+    assert FILES == ["images.yml", "pages.yml", "tests.yml", "thorough.yml", "update.yml", "verify.yml"]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -121,6 +121,7 @@ def test_every_job_ends_and_may_only_read_unless_it_says_more(name: str) -> None
 # The commands of ours that each workflow runs: a workflow that loses one fails, and so does a name that this list lacks.
 COMMANDS = {
     "images.yml": {"images check", "images ci-matrix", "images pin", "images push"},
+    "pages.yml": set(),
     "image": {"images build", "images try", "images push"},
     "tests.yml": {"images check"},
     "thorough.yml": set(),
@@ -162,7 +163,9 @@ def test_only_the_job_that_no_pull_request_runs_may_write_packages_and_sign() ->
     }
     of_update = {("update.yml", "update", right) for right in ("contents", "pull-requests")}
     of_publish = {("images.yml", "publish", right) for right in ("packages", "id-token", "attestations")}
-    assert writing - of_update == of_publish | {("images.yml", "arm64", "packages")}
+    of_pages = {("pages.yml", "publish", right) for right in ("pages", "id-token")}
+    assert writing - of_update - of_pages == of_publish | {("images.yml", "arm64", "packages")}
+    assert load("pages.yml")["jobs"]["publish"]["if"] == "github.event_name != 'pull_request'"
     for name in ("arm64", "publish"):
         assert "github.event_name != 'pull_request' &&" in load("images.yml")["jobs"][name]["if"]
 
