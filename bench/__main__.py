@@ -169,6 +169,7 @@ def check_adapter(options):
         failed += ["%s (built for training)" % line for line in failures(proved)]
         results += proved
         counted = trained.updates()
+        failed += uncounted(options, counted)
         # Without dropout it is followed by the network that trains.
         if curved and losses is None:
             losses = curve.follow(options.workload, trained)
@@ -190,6 +191,18 @@ def check_adapter(options):
         verdict["curve"] = curve.verdict(options.workload, losses)
     group.leave()
     return verdict
+
+
+def uncounted(options, counted):
+    """Why the host would refuse a cell for the count of its optimiser's steps, as a list; empty where it would not."""
+    if (counted is None) == (options.workload in rules.framework_declaration(options.framework).get("uncounted", ())):
+        return []
+    if counted is None:
+        named = '"uncounted": ["%s"]' % options.workload
+        return [
+            "updates() is None: return the optimiser's own count of its steps, or write %s into framework.json" % named
+        ]
+    return ['updates() is %s, and framework.json names the workload in "uncounted": take it out there' % counted]
 
 
 def first_step(name, others):

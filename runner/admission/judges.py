@@ -240,7 +240,13 @@ def _unproved(evidence: Evidence) -> Failure | None:
     phase, quantity = missing[0]
     where = "on the adapter that was measured" if phase == parity.PROOF else "before it was measured"
     more = f" ({len(missing)} quantities are not checked)" if len(missing) > 1 else ""
-    return "parity", f"it ended without a required check {where}: {parity.name_of(quantity)}{more}"
+    # Of this one people who add a framework do not know that it is due.
+    fix = (
+        '; let updates() return it, or write "uncounted" into framework.json (CONTRIBUTING.md)'
+        if quantity == "updates"
+        else ""
+    )
+    return "parity", f"it ended without a required check {where}: {parity.name_of(quantity)}{more}{fix}"
 
 
 def _excused(evidence: Evidence) -> set[str]:

@@ -147,6 +147,10 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("what would go", "runner images prune --dry-run"),
         ("remove it", "runner images prune"),
     ),
+    "images new": (
+        ("a framework and its CPU image", "runner images new myframework-1.2.0-cpu myframework==1.2.0 numpy==2.4.6"),
+        ("and make its lock", "runner images new tinygrad-0.15.0-cpu && runner images lock tinygrad-0.15.0-cpu"),
+    ),
     "images files": (
         ("write them", "runner images files"),
         ("and see what changed", "runner images files && git diff --stat"),

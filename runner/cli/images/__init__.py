@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class ImageCommands(LazyGroup):
     package = "runner.cli.images"
-    modules: ClassVar[Mapping[str, str]] = {"update": "lock", "export": "push"}
+    modules: ClassVar[Mapping[str, str]] = {"new": "lock", "update": "lock", "export": "push"}
     names: ClassVar[Mapping[str, str]] = {
         "list": "Show every image of the catalog.",
         "show": "Show all facts of images and what their locks install, or look into docker:REPOSITORY:TAG.",
@@ -27,6 +27,7 @@ class ImageCommands(LazyGroup):
         "reproduce": "Build images again from nothing, and prove that they are the same bit for bit.",
         "push": "Push images that are built here.",
         "export": "Put images that are built here into a folder, for nodes without a registry.",
+        "new": "Make the folder of a new CPU image, and of a framework that the project does not have.",
         "lock": "Make the hashed locks of images again, with uv, and write what they hold into image.toml.",
         "update": "Look for newer releases of the frameworks, and make a folder for each from its newest neighbour.",
         "pin": "Write the digests of base images into bases.toml, or of published images into image.toml.",

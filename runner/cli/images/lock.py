@@ -1,4 +1,4 @@
-"""The commands `runner images lock` and `runner images update`."""
+"""The commands `runner images new`, `runner images lock` and `runner images update`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from runner.catalog.images import Image, load_catalog, load_image
+from runner.catalog.images import IMAGES, Image, load_catalog, load_image
+from runner.catalog.skeleton import new_image
 from runner.catalog.workloads import adapters, load_workloads
 from runner.cli.images import LastDay, Names, SomeNames, chosen, last_day, one_after_another
 from runner.cli.shared import note
@@ -18,6 +19,22 @@ from runner.images import consistency as rules
 from runner.images import generated_files
 from runner.images import update as updates
 from runner.images.locking import LockError, make_lock
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="IMAGE", help="FRAMEWORK-VERSION-cpu, such as tinygrad-0.14.0-cpu.")],
+    packages: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PACKAGE==VERSION", help="The packages to ask for, the framework's first; default: it and NumPy."
+        ),
+    ] = None,
+    python: Annotated[str, typer.Option(metavar="RELEASE", help="The image's Python.")] = "3.11",
+) -> None:
+    """Prints each file. A framework that the project does not have gets a folder, too: adapters that compute in NumPy, by the bench's
+    reference, so that the check and a cell pass at once. Write each part of them in the framework. CONTRIBUTING.md goes on from there."""
+    for path in new_image(name, packages or [], python, IMAGES, last_day(None)):
+        typer.echo(str(path))
 
 
 def lock(names: Names, date: LastDay = None) -> None:
