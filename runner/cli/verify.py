@@ -30,9 +30,13 @@ from runner.verify.fleet.level import Level, chosen, seconds_of, site_here
 from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.references import files, index_place, is_index
 from runner.verify.references.contributed.layout import bundles_in
+from runner.verify.references.facts import of_other_code
 from runner.verify.references.saved import Reference
 from runner.verify.verification import Verification
 from runner.verify.verification_document import document
+
+# Cells of references that a note names.
+_MOST_NAMED = 4
 
 More = Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Further runs, after --run.")]
 Runs = Annotated[
@@ -155,7 +159,7 @@ def verify(
     if level < 3:
         _refuse_beside_level(level, {"--run": run, "--each-gpu": each_gpu, "--junit": junit, "--markdown": markdown})
         raise typer.Exit(_preflight(options, level, references, reference, output_format == "json", prometheus))
-    beside = _references(references, reference)
+    beside = _references(references, reference, announce=not run)
 
     def judge(folders: Sequence[Path]) -> Verification:
         return verification.assess(folders, beside(folders), margin / 100 if margin else None)
@@ -206,8 +210,10 @@ def _preflight(
     return preflight.exit_code(checks)
 
 
-def _references(place: str | None, names: list[str] | None) -> Callable[[Sequence[Path]], Sequence[Reference]]:
-    """The references for some runs. Raises UserError."""
+def _references(
+    place: str | None, names: list[str] | None, announce: bool = False
+) -> Callable[[Sequence[Path]], Sequence[Reference]]:
+    """The references for some runs. Raises UserError. `announce`: say which of them are of another release, before anything is measured."""
     place = place and index_place(place)
     if place is not None and is_index(place):
         # One's own references need none of this.
@@ -235,6 +241,13 @@ def _references(place: str | None, names: list[str] | None) -> Callable[[Sequenc
             "and name that folder"
         )
     chosen = [own.find(name) for name in names] if names else own.all(note)
+    facts = [cell.facts for one in chosen for cell in one.cells]
+    old = of_other_code([(each.framework, each.workload, each.code_sha256) for each in facts]) if announce else []
+    if old:
+        note(
+            f"references: {', '.join(old[:_MOST_NAMED])}{' and others' * (len(old) > _MOST_NAMED)} ran other code than this release "
+            "has, so a gap to them is not-comparable; `runner reference save RUN --name NAME` makes one of this release"
+        )
     return lambda _: chosen
 
 

@@ -14,6 +14,10 @@ from runner.kit.contribution import shared_run
 from runner.results.store import write_bytes
 from runner.text import in_a_line
 from runner.verify.references.contributed import layout
+from runner.verify.references.contributed.derived_rows import derived
+
+# Reasons against a bundle that are named; `runner reference judge` has all.
+_MOST_REASONS = 3
 
 
 def share(
@@ -59,6 +63,8 @@ def share(
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, content)
         typer.echo(str(path))
+        for why in derived(path).refused[:_MOST_REASONS]:
+            note(f"an index of references would refuse {path}: {why}")
 
 
 def _can_answer() -> bool:

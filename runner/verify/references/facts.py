@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from bench import identity, rules
 from runner.machine.devices import bare_uuid
 from runner.results.cells import StoredCell, machine_of
 from runner.results.on_disk import roles
@@ -20,6 +21,16 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Scalars = Annotated[
     dict[Text, bool | Annotated[int, Field(gt=-(2**63), lt=2**64)] | Finite | Text | None], Field(max_length=200)
 ]
+
+
+def of_other_code(cells: Collection[tuple[str, str, str | None]]) -> list[str]:
+    """Those of these (framework, workload, code digest) whose code is not this release's, as text, each once."""
+    names, workloads = set(rules.framework_names()), set(rules.workload_names())
+    known = {(framework, workload) for framework, workload, _ in cells if framework in names and workload in workloads}
+    today = identity.code_digests(known)
+    return list(
+        dict.fromkeys(f"{each} {workload}" for each, workload, code in cells if code != today.get((each, workload)))
+    )
 
 
 class Facts(BaseModel):

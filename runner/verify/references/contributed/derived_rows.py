@@ -37,7 +37,7 @@ from runner.results.untrusted import Hash, Text
 from runner.results.validate import Moment
 from runner.text import in_a_line, plural
 from runner.verify.references.contributed import layout
-from runner.verify.references.facts import Facts
+from runner.verify.references.facts import Facts, of_other_code
 from runner.verify.references.measured import Measured, read_runs
 from runner.verify.references.saved import Seconds
 
@@ -145,11 +145,10 @@ def _of_bundle(facts: RunFacts, imported: Imported) -> Iterator[str]:
         yield f"not admitted: {why}"
     if imported.not_done:
         yield f"{plural(imported.not_done, 'parcel')} that facts.json names cannot be read or are not in it"
-    today = identity.code_digests({(each.cell.framework, each.cell.workload) for each in facts.planned})
+    for old in of_other_code([(each.cell.framework, each.cell.workload, each.code_sha256) for each in facts.planned]):
+        yield f"{old} ran other code than this release has; measure with this release"
     for shared in facts.planned:
         cell = shared.cell
-        if shared.code_sha256 != today[cell.framework, cell.workload]:
-            yield f"{cell.framework} {cell.workload} ran other code than this release has; measure with this release"
         if not cell.image.startswith("host-") and image_of(cell) is None:
             yield f"{cell.image}: the lock that was measured is not that of this release's image"
 

@@ -113,6 +113,19 @@ def test_a_person_sees_what_is_in_it_before_it_is_written(tmp_path: Path, monkey
     assert salt.read_bytes() not in everything_in(bundle)
 
 
+def test_what_every_index_would_refuse_is_said_when_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    few, fine = contribution(tmp_path / "few", repeats=1), contribution(tmp_path / "fine")
+    said = CliRunner().invoke(app, ["share", str(few), "-o", str(tmp_path / "few.tar.gz"), "--yes"]).stderr
+    assert "an index of references would refuse" in said
+    assert "1 repeat with enough windows; a reference needs 3" in said
+    good = CliRunner().invoke(app, ["share", str(fine), "-o", str(tmp_path / "fine.tar.gz"), "--yes"]).stderr
+    assert "would refuse" not in good
+
+
 def test_a_person_who_says_no_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setattr("runner.cli.archives.share._can_answer", lambda: True)

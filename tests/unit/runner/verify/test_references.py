@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench import identity
+from runner.cli import verify
 from runner.results.store import TABLES, RunStore, StoreError
 from runner.verify.references import SUFFIX, saved
 from runner.verify.references.clock_telemetry import Telemetry
@@ -392,3 +394,17 @@ def test_a_file_that_is_something_else_is_named_for_what_it_is_and_the_others_se
     heard: list[str] = []
     assert [one.name for one in shelf.all(heard.append)] == ["lab"]
     assert [said in line for line in heard] == [True], heard
+
+
+def test_a_reference_of_another_release_is_said_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its cells can end as not-comparable only; who measures ten minutes learns it first."""
+    today = identity.code_digests({("torch", "gru-imdb")})["torch", "gru-imdb"]
+    for name, code in (("new", today), ("old", "0" * 64)):
+        made = reference(name, workload="gru-imdb", framework="torch", code_sha256=code)
+        (tmp_path / f"{name}.reference.parquet").write_bytes(to_bytes(made))
+    for names, announce, said in ((["new"], True, False), (["old"], True, True), (["old"], False, False)):
+        verify._references(str(tmp_path), names, announce=announce)
+        told = capsys.readouterr().err
+        assert ("torch gru-imdb ran other code than this release has" in told) is said, (names, told)
