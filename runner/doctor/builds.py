@@ -48,7 +48,7 @@ def base_image(scene: Scene) -> Iterator[Check]:
             "base images",
             WARN,
             f"{saw}; {why}",
-            "images cannot be built",
+            "images on these bases cannot be built; the line `cells` says where cells run all the same",
             fix,
         )
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from runner import known_messages
 from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
 from runner.engines import choose
+from runner.engines.base import Settings
 from runner.engines.docker import cdi as names
 from runner.engines.docker import gpu_trial as trial
 from runner.errors import EngineError
@@ -42,8 +43,12 @@ def engine(scene: Scene) -> Iterator[Check]:
 
 
 def cells(scene: Scene) -> Iterator[Check]:
-    """The engine that `--engine auto` takes here, and what it guarantees of a cell."""
-    chosen, why = choose("auto", gpus=bool(scene.gpus))
+    """The engine that `--engine auto` takes here for the images of this machine's devices, and what it guarantees of a cell."""
+    from runner.catalog.images import load_catalog
+
+    kind = "cuda" if scene.gpus else "cpu"
+    images = [image for image in load_catalog().values() if image.accelerator == kind and image.untested is None]
+    chosen, why = choose("auto", Settings(base_image=scene.base_image), lambda _: images, bool(scene.gpus))
     yield Check("cells", OK, f"{why}; {chosen.guarantees()}")
 
 

@@ -10,16 +10,18 @@ from typing_extensions import TypedDict
 from runner.doctor.builds import base_image, pip_index
 from runner.doctor.container_engine import cdi, cells, cgroups, container, engine, hook, runtime, toolkit
 from runner.doctor.folders import folders
-from runner.doctor.gpu_checks import apptainer, cuda, driver, gpus, mig, mps
+from runner.doctor.gpu_checks import apptainer as apptainers_driver
+from runner.doctor.gpu_checks import cuda, driver, gpus, mig, mps
 from runner.doctor.limits import clock, cpus, processes
+from runner.doctor.other_engines import apptainer, podman
 from runner.doctor.scene import FAIL, WARN, Check, Scene, gather
 from runner.errors import one_code
 from runner.json_document import print_document
 from runner.terminal import folded
 
 CHECKS: tuple[Callable[[Scene], Iterator[Check]], ...] = (
-    driver, gpus, cuda, mig, mps, apptainer,
-    engine, cells, toolkit, hook, runtime, cdi, cgroups, container, clock, cpus, processes, folders, base_image,
+    driver, gpus, cuda, mig, mps, apptainers_driver,
+    engine, podman, apptainer, cells, toolkit, hook, runtime, cdi, cgroups, container, clock, cpus, processes, folders, base_image,
     pip_index,
 )  # fmt: skip
 

@@ -93,6 +93,29 @@ OF_ENGINES: tuple[Known, ...] = (
         "Apptainer gets no loop device to mount the image's file with: a container without /dev/loop*, or all are in use",
         "`modprobe loop`, and give the outer container /dev/loop* and --privileged; or unpack the image: `apptainer build --sandbox`",
     ),
+    Known(
+        r"cgroups in hybrid mode not supported",
+        "crun, Podman's runtime, refuses a machine that has control groups of both versions",
+        'take runc: install it, and write `[engine]` and `runtime = "runc"` into /etc/containers/containers.conf; or start the machine '
+        "with systemd.unified_cgroup_hierarchy=1, which leaves version 2 alone",
+    ),
+    Known(
+        r"(squashfuse|fuse2fs|fusermount|gocryptfs)[^\n]*(/dev/fuse|fuse device)|/dev/fuse: (Permission denied|No such file)",
+        "a user's Apptainer mounts an image's file by FUSE, and this user may not open /dev/fuse, or it is not there",
+        "as root `modprobe fuse` and `chmod 666 /dev/fuse`, its usual mode; or unpack the image: `apptainer build --sandbox`",
+    ),
+    Known(
+        r"squashfuse\S*(\"|:)?[^\n]{0,20}(executable file not found|not found in \$?PATH|command not found)",
+        "Apptainer has no program that mounts an image's file for a user",
+        "install squashfuse; or unpack the image: `apptainer build --sandbox`",
+    ),
+    Known(
+        r"[Ff]ailed to create user namespace|user namespaces? (is |are )?(disabled|not enabled|not supported)"
+        r"|not allowed to create user namespace",
+        "this kernel lets users make no user namespace, without which a container needs root",
+        "as root `sysctl user.max_user_namespaces=15000`, on Debian also kernel.unprivileged_userns_clone=1, on Ubuntu "
+        "kernel.apparmor_restrict_unprivileged_userns=0; or install apptainer-suid",
+    ),
     # the toolkit's program, which gives a container the driver's files and devices
     Known(
         r"load library failed: libnvidia-ml\.so|load library failed: libcuda\.so",

@@ -60,6 +60,16 @@ from runner.messages.xids import xid
             "FATAL: container creation failed: failed to find loop device: Could not open loop device /dev/loop0",
             "modprobe loop",
         ),
+        ("crun: cgroups in hybrid mode not supported, drop all controllers from cgroupv1: OCI runtime error", "runc"),
+        (
+            "FATAL: container creation failed: squashfuse_ll mount /run/it.sif: fuse: failed to open /dev/fuse: Permission denied",
+            "chmod 666 /dev/fuse",
+        ),
+        (
+            'FATAL: while mounting image: exec: "squashfuse_ll": executable file not found in $PATH',
+            "install squashfuse",
+        ),
+        ("ERROR : Failed to create user namespace: user namespace disabled", "user.max_user_namespaces"),
         ("[TRT] CUDA initialization failure with error 35. Please check your CUDA installation", "newer driver"),
         ("CUDA failed to initialize. [[ Initialization error (error 3) ]]", "dmesg"),
         ("CUDA failed to initialize. [[ System not yet initialized (error 802) ]]", "nvidia-fabricmanager"),
