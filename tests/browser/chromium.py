@@ -119,10 +119,6 @@ class Browser:
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         return [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
 
-    def serious(self) -> list[tuple[str, str, str]]:
-        """What axe-core finds in the open page that is serious or worse: impact, rule and the element."""
-        return [found for found in self.violations() if found[0] in ("serious", "critical")]
-
     def violations(self) -> list[tuple[str, str, str]]:
         """All that axe-core finds in the open page."""
         axe = (resources.files("axe_core_python") / "axe.min.js").read_text("utf-8")

@@ -36,7 +36,7 @@ def test_a_page_of_changes_has_its_picture_on_the_first_screen_and_no_violation(
 ) -> None:
     browser.open(pages[name], width, theme)
     browser.wait("document.readyState === 'complete'")
-    assert browser.serious() == []
+    assert browser.violations() == []
     assert browser.run("return document.documentElement.scrollWidth") <= width
     assert browser.complaints() == []
     assert browser.run("return document.querySelector('figure svg .dot').getBoundingClientRect().top") < 844

@@ -48,7 +48,7 @@ FORMS = [pytest.param(*form, marks=marks_of(*form)) for form in product(WORDS, (
 
 
 @pytest.mark.parametrize(("name", "width", "theme"), FORMS)
-def test_a_page_is_quiet_asks_for_nothing_fits_the_window_and_has_no_serious_violation(
+def test_a_page_is_quiet_asks_for_nothing_fits_the_window_and_has_no_violation(
     browser: Browser, request: pytest.FixtureRequest, name: str, width: int, theme: str
 ) -> None:
     page = request.getfixturevalue(name)
@@ -57,7 +57,7 @@ def test_a_page_is_quiet_asks_for_nothing_fits_the_window_and_has_no_serious_vio
     for words in WORDS[name]:
         assert words in text, words
     assert_quiet_and_fitting(browser, page, width)
-    assert browser.serious() == []
+    assert browser.violations() == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -49,17 +49,17 @@ def test_the_first_screen_of_ten_thousand_cells_is_usable_within_a_second(
 
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "light"), (1440, "light"), (1440, "dark")])
-def test_its_cells_are_loaded_when_they_are_opened_and_nothing_is_serious_for_people_with_aids(
+def test_its_cells_are_loaded_when_they_are_opened_and_nothing_is_in_the_way_of_people_with_aids(
     browser: Browser, index_page: Path, width: int, theme: str
 ) -> None:
     browser.open(index_page, width, theme)
     browser.wait(READY)
-    assert browser.serious() == []
+    assert browser.violations() == []
     browser.run("document.querySelector('#devices a').click()")
     browser.wait(SHOWN)
     loaded = [url for url in browser.requests() if url.endswith(".js")]
     assert len(loaded) == 1
-    assert browser.serious() == []
+    assert browser.violations() == []
     assert browser.run("return document.documentElement.scrollWidth") <= width
     browser.run(
         "const box = document.getElementById('filter'); box.value = 'tf32 12.8'; box.dispatchEvent(new Event('input'))"

@@ -115,7 +115,7 @@ def test_what_is_not_yet_run_is_folded_behind_one_line_which_unfolds_it(
     line = browser.run(f"return document.querySelector('{SHEET} .further').innerText").replace("\n", " ")
     assert line.startswith("33 cells that are not yet run are folded away (6 rows, 4 columns)")
     assert "runner matrix --resume 20261120-230512-short" in line
-    assert browser.serious() == []
+    assert browser.violations() == []
     browser.run(f"document.querySelector('{SHEET} .further summary').click()")
     choose(browser, "rows", "all")
     browser.wait(f"{ROWS}.length === 9")
@@ -174,11 +174,11 @@ def test_a_small_laptops_window_holds_every_column_of_a_whole_matrix_and_all_of_
         *[pytest.param(*each, marks=pytest.mark.slow) for each in ((390, "light"), (1024, "dark"), (1440, "light"))],
     ],
 )
-def test_the_first_screen_has_no_serious_violation(browser: Browser, large_page: Path, width: int, theme: str) -> None:
+def test_the_first_screen_has_no_violation(browser: Browser, large_page: Path, width: int, theme: str) -> None:
     browser.open(large_page, width, theme)
     browser.wait("!document.getElementById('controls').hidden")
     assert browser.run("return document.documentElement.scrollWidth") <= width
-    assert browser.serious() == []
+    assert browser.violations() == []
     assert browser.complaints() == []
 
 
