@@ -12,7 +12,7 @@ from bench.cell import RunningCell
 # batches: float32 arrays in host memory; parameters: name -> array read from the user's file, or None for canonical ones
 Inputs = collections.namedtuple("Inputs", "batches parameters")
 
-# What is held was computed twice, and each of the two may err by a bound.
+# Two computations of the same pictures are compared, and each may err by a bound.
 TWICE = 2.0
 
 
