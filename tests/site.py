@@ -119,8 +119,8 @@ def pages(place: Place) -> list[Page]:
             "rosetta.html",
             "How does another framework write this network?",
             "One network in three frameworks, side by side, as it was measured.",
-            "runner rosetta cnn-cifar10 torch jax tensorflow --html rosetta.html",
-            *("rosetta", "cnn-cifar10", "torch", "jax", "tensorflow", "--html"),
+            "runner rosetta cnn-cifar10 torch jax tensorflow -o rosetta.html",
+            *("rosetta", "cnn-cifar10", "torch", "jax", "tensorflow", "-o"),
         ),
         place.page(
             "references/index.html",

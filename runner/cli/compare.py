@@ -51,7 +51,7 @@ def compare(
     runs: Annotated[
         list[str] | None,
         typer.Option(
-            "--runs", "--run", help="The run to look the others up in; default: the newest run that has both."
+            "--run", "--runs", help="The run to look the others up in; default: the newest run that has both."
         ),
     ] = None,
     by: Annotated[
@@ -78,11 +78,11 @@ def compare(
         names = [RunStore(folder).run_id for folder in pair]
         comparison = answers.comparison(_with_others(pair), names[0], names[1], "run", margin / 100)
         if sides := answers.different_images(comparison):
-            where = "" if out == Path("results") else f" --out {out}"
+            where = "" if out == Path("results") else f" --results {out}"
             one, other = (listing([*side[:3], *([f"{len(side) - 3} more"] if len(side) > 3 else [])]) for side in sides)
             raise UserError(
                 f"{a} and {b} have no image in common, so no cell of one is in the other: {a} has {one}, {b} has "
-                f"{other}; compare two images: runner compare {sides[0][0]} {sides[1][0]} --runs {a},{b}{where}"
+                f"{other}; compare two images: runner compare {sides[0][0]} {sides[1][0]} --run {a},{b}{where}"
             )
     else:
         named = list(split_words(runs))

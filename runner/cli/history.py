@@ -96,5 +96,5 @@ def _readable(folders: Sequence[Path]) -> Tables:
         except UserError as error:
             if isinstance(error.__context__, OSError):
                 raise
-        raise UserError("no run can be read, so there is no history; restore one of them, or name another --out")
+        raise UserError("no run can be read, so there is no history; restore one of them, or name another --results")
     return tables

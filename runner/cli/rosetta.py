@@ -16,7 +16,10 @@ from runner.results.store import write_bytes
 def rosetta(
     workload: Annotated[str, typer.Argument(help="Such as cnn-cifar10.")],
     frameworks: Annotated[list[str], typer.Argument(help="Two or more frameworks, such as torch chainer.")],
-    html: Annotated[Path | None, typer.Option(help="Write one self-contained HTML page instead.")] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", "--html", help="Write one self-contained HTML page into this file instead."),
+    ] = None,
 ) -> None:
     """Each framework's file is printed with its explanation."""
     workload, frameworks = full_name(workload), list(map(full_name, frameworks))

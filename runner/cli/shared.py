@@ -37,7 +37,8 @@ AnyFormat = Annotated[
 Margin = Annotated[
     float, typer.Option(help="The smallest change that matters, in percent of the step time.", min=0.1, max=50)
 ]
-Out = Annotated[Path, typer.Option(help="Folder of the results.")]
+# `--out` is its older name, as in furnish.OLDER.
+Out = Annotated[Path, typer.Option("--results", "--out", help="Folder of the results.")]
 Page = Annotated[
     Path | None, typer.Option("-o", "--output", help="Write a page with the picture into this HTML file instead.")
 ]
@@ -130,6 +131,7 @@ class LazyGroup(TyperGroup):
 # Additions to an option beside its field in the model: other names, a variable of the environment, a check of the folder.
 _MORE: dict[str, dict[str, Any]] = {
     "precisions": {"flag": "--precision", "also": "--precisions"},
+    "out": {"flag": "--results", "also": "--out"},
     "base_image": {"envvar": "DLBENCH_BASE_IMAGE"},
     "data": {"exists": True, "file_okay": False},
     "images_from": {"exists": True, "file_okay": False},
@@ -289,7 +291,7 @@ def stored_runs(out: Path) -> list[Path]:
                 f"{in_a_line(folder.name, 80)} was made on {date}, by a clock that was never set: it counts as older than the others"
             )
     if not folders:
-        raise UserError(f"{out} holds no run; `runner matrix` makes one, --out names another folder")
+        raise UserError(f"{out} holds no run; `runner matrix` makes one, --results names another folder")
     return folders
 
 

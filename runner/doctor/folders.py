@@ -23,7 +23,7 @@ _ROOM_BYTES = 15 * 10**9
 # The largest wheel of the catalog, unpacked beside itself.
 _TEMPORARY_BYTES = 4 * 10**9
 
-_OUT_FIX = "name another folder with --out"
+_OUT_FIX = "name another folder with --results"
 
 
 def folders(scene: Scene) -> Iterator[Check]:

@@ -82,7 +82,7 @@ def import_archive(archive: Archive, out: Path) -> Imported:
         (part / folder.name).rename(folder)
     except OSError as error:
         where = error.filename or folder
-        fix = fix_of(error, "check --out")
+        fix = fix_of(error, "check --results")
         raise ArchiveError(f"{where}: no run can be stored there ({error.strerror or error}); {fix}") from None
     finally:
         trees.remove(part)
@@ -100,7 +100,7 @@ def _check_new(archive: Archive, folder: Path) -> None:
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         same, steps = False, 0
     if not same:
-        raise ArchiveError(f"{folder} is there already, and is another run; name another folder with --out")
+        raise ArchiveError(f"{folder} is there already, and is another run; name another folder with --results")
     if steps >= len(archive.steps):
         raise ArchiveError(
             f"{archive.path} is imported already, as {folder} with {steps} steps; remove that folder to import it again"

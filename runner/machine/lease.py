@@ -78,7 +78,7 @@ def alone(run: Path) -> Iterator[None]:
         lock = _try(path)
     except OSError as error:
         fix = "whoever made it may remove it when no runner is at work"
-        raise _unusable(path, error, fix, "name a folder on another one with --out") from None
+        raise _unusable(path, error, fix, "name a folder on another one with --results") from None
     if lock is None:
         raise LeaseError(f"another runner is working on {run}: {holder(path)}; wait for it, or stop it")
     with _signed(path, lock, run.name):

@@ -188,7 +188,7 @@ OF_ENGINES: tuple[Known, ...] = (
     Known(
         r"bind source path does not exist",
         "the engine does not see this machine's folders: it runs elsewhere, or this is a container with the engine's socket",
-        "--engine venv, or mount the cache and --out at the same paths where the engine runs",
+        "--engine venv, or mount the cache and --results at the same paths where the engine runs",
     ),
     Known(
         r"CPU does not support x86-64-v[234]",

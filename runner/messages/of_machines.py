@@ -105,7 +105,7 @@ OF_MACHINES: tuple[Known, ...] = (
         # A system says of much else that it is not implemented, such as of semaphores without /dev/shm.
         r"(flock|lockf|FileLock|\.lock\b)[^\n]*\n?[^\n]*Function not implemented|No locks available|cannot be locked",
         "a file system has no locks (Lustre without `-o flock`, NFS without lockd)",
-        "set XDG_CACHE_HOME and --out to folders on another one",
+        "set XDG_CACHE_HOME and --results to folders on another one",
     ),
     Known(
         r"certificate is not yet valid|certificate has expired|CERTIFICATE_VERIFY_FAILED|invalid peer certificate",

@@ -102,7 +102,7 @@ def run_word(folder: Path) -> str:
 def resume_command(name: str, out: str) -> str:
     """The command that goes on with the run whose folder has this name, in the folder `out`."""
     command = f"runner matrix --resume {shlex.quote(in_a_line(name, 200))}"
-    return command if out == USUAL_OUT else f"{command} --out {shlex.quote(in_a_line(out, 1000))}"
+    return command if out == USUAL_OUT else f"{command} --results {shlex.quote(in_a_line(out, 1000))}"
 
 
 # Half the interval of a cell's median relative to it, as the cell computed it; and that of a single repeat, as the report shows it.

@@ -296,10 +296,10 @@ def _new_run(out: Path, now: datetime) -> store.RunStore:
             folder.mkdir(parents=True)
         except FileExistsError:
             if not out.is_dir():
-                raise UsageError(f"--out: {out} is not a folder; name another") from None
+                raise UsageError(f"--results: {out} is not a folder; name another") from None
         except OSError as error:
             fault = UsageError if code_of_fault(error) is ExitCode.USAGE else CannotBeginError
-            raise fault(f"--out: no run can be stored in {out} ({error.strerror}); name another folder") from None
+            raise fault(f"--results: no run can be stored in {out} ({error.strerror}); name another folder") from None
         try:
             # A folder that cannot be locked holds no run: it is not left there.
             with lease.alone(folder):
@@ -450,7 +450,7 @@ def _runs_like(name: str, out: Path) -> str:
     """The newest runs whose ids begin as `name` does, or the newest of all. A clause."""
     runs = [folder.name for folder in reversed(store.runs_below(out))]
     if not runs:
-        return "it holds none; --out names another folder"
+        return "it holds none; --results names another folder"
     alike = [run for run in runs if run.startswith(name)]
     which = f"these begin with {name}" if alike else "the newest are"
     return f"{which}: {', '.join((alike or runs)[:5])}"

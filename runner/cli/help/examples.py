@@ -19,7 +19,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "import": (
         ("what a kit measured elsewhere", "runner import results.tar.gz"),
-        ("into another folder of runs", "runner import results.tar.gz --out lab"),
+        ("into another folder of runs", "runner import results.tar.gz --results lab"),
     ),
     "gpu-kit": (
         ("a folder for a GPU machine without a network", "runner gpu-kit kit"),
@@ -51,7 +51,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "rosetta": (
         ("one network in two frameworks", "runner rosetta cnn-cifar10 torch jax"),
-        ("the same as a page", "runner rosetta gru-imdb torch tensorflow --html stone.html"),
+        ("the same as a page", "runner rosetta gru-imdb torch tensorflow -o stone.html"),
     ),
     "verify": (
         ("an installation, in some ten minutes a framework", "runner verify --python /path/to/its/python"),

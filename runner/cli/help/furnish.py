@@ -10,7 +10,7 @@ from typing import Any
 # Option -> what stands in the place of its value, where the command does not say it.
 _VALUES: Mapping[str, str] = {
     **dict.fromkeys(("--images", "--frameworks", "--workloads", "--precision", "--modes", "--reference"), "NAME,…"),
-    **dict.fromkeys(("--out", "--data", "--images-from", "--catalog", "--references", "--sbom"), "FOLDER"),
+    **dict.fromkeys(("--results", "--data", "--images-from", "--catalog", "--references", "--sbom"), "FOLDER"),
     **dict.fromkeys(("-o", "--output", "--junit", "--markdown", "--html"), "FILE"),
     **dict.fromkeys(("--runs", "--run"), "RUN"),
     **dict.fromkeys(("--image", "--base-image", "--against"), "IMAGE"),
@@ -29,6 +29,10 @@ _VALUES: Mapping[str, str] = {
     "--driver": "VERSION",
     "--compile-for": "GPU,…",
 }
+
+# Names that are taken and not shown: an idea has one. --out was easily taken for -o, which is a file.
+OLDER = ("--out", "--runs", "--html", "--precisions")
+_OLDER = re.compile(rf"(, )?({'|'.join(OLDER)})(?![\w-])")
 
 # The same of an argument that is not called by its own name.
 _NAMES: Mapping[str, str] = {
@@ -63,10 +67,22 @@ def furnish(command: Any, path: str) -> None:
         if parameter.metavar is None and not getattr(parameter, "is_flag", False):
             is_option = parameter.param_type_name == "option"
             parameter.metavar = _VALUES.get(parameter.opts[0]) if is_option else _NAMES.get(parameter.name)
+        if len(parameter.opts) > 1:
+            parameter.get_help_record = MethodType(_without_older(parameter.get_help_record), parameter)
     if hasattr(command, "commands"):
         return
     command.format_options = MethodType(_in_groups, command)
     command.format_epilog = MethodType(_with(path, command.format_epilog), command)
+
+
+def _without_older(before: Any) -> Any:
+    """The row of an option in the help, without its older names."""
+
+    def get_help_record(_: Any, context: Any) -> tuple[str, str] | None:
+        record = before(context)
+        return record and (_OLDER.sub("", record[0]).removeprefix(", "), record[1])
+
+    return get_help_record
 
 
 def _in_groups(command: Any, context: Any, formatter: Any) -> None:

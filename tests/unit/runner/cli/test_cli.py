@@ -314,7 +314,7 @@ def test_an_interrupt_ends_the_cells_within_5_seconds_and_says_how_to_resume(
     assert process.returncode == 130
     assert "Traceback" not in err
     folder = folder_of(tmp_path)
-    assert f"runner matrix --resume {folder.name} --out {tmp_path / 'results'}" in err
+    assert f"runner matrix --resume {folder.name} --results {tmp_path / 'results'}" in err
     assert set(cells_of(tmp_path)["status"]) <= {"ok"}, "an interrupted repeat is not a result"
     assert run("--resume", folder.name).returncode == 0
     assert Counter(cells_of(tmp_path)["status"]) == {"ok": 6}
@@ -484,7 +484,7 @@ def test_a_folder_that_cannot_hold_a_run_is_named_before_anything_starts(
     (tmp_path / "results").write_text("a file")
     ended = run()
     assert (ended.returncode, started.read_text()) == (2, "")
-    assert f"--out: no run can be stored in {tmp_path / 'results'}" in ended.stderr
+    assert f"--results: no run can be stored in {tmp_path / 'results'}" in ended.stderr
 
 
 def test_a_report_is_made_of_the_newest_run_or_of_those_named(run: Run, tmp_path: Path) -> None:

@@ -35,9 +35,9 @@ def options_of(command: str) -> set[str]:
 
 @pytest.mark.parametrize("path", [ACTION, JOB, ARRAY], ids=lambda path: path.name)
 def test_an_example_says_only_options_of_runner_verify(path: Path) -> None:
-    lines = [line for line in path.read_text().splitlines() if "--out" in line or "words+=" in line]
+    lines = [line for line in path.read_text().splitlines() if "--results" in line or "words+=" in line]
     said = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "\n".join(lines)))
-    assert {"--out", "--each-gpu"} <= said <= options_of("verify")
+    assert {"--results", "--each-gpu"} <= said <= options_of("verify")
 
 
 def test_the_workflow_gives_the_action_only_inputs_that_it_has() -> None:

@@ -137,6 +137,7 @@ TABLE: dict[str, list[tuple[str, int]]] = {
     "images reproduce": [(IMAGE, CANNOT_BEGIN)],
     "images push": [(f"127.0.0.1:9/none {IMAGE}", CANNOT_BEGIN), ("127.0.0.1:9/none no-such", USAGE)],
     "images export": [(f"{IMAGE} --to NEW", CANNOT_BEGIN), ("no-such --to NEW", USAGE)],
+    "images new": [(IMAGE, USAGE), ("no-version", USAGE)],
     "images lock": [(f"{IMAGE} --date yesterday", USAGE), ("no-such", USAGE)],
     "images update": [(f"{IMAGE} --date yesterday", USAGE)],
     "images pin": [(IMAGE, CANNOT_BEGIN), ("", USAGE), (f"{IMAGE} --registry 127.0.0.1:9/none", CANNOT_BEGIN)],

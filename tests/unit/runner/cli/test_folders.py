@@ -71,6 +71,7 @@ WORDS = {
     "images reproduce": IMAGE,
     "images push": f"127.0.0.1:9/none {IMAGE}",
     "images export": f"{IMAGE} --to NEW",
+    "images new": IMAGE,
     "images lock": f"{IMAGE} --date 2020-01-01",
     "images update": f"{IMAGE} --dry-run",
     "images pin": IMAGE,
@@ -89,7 +90,9 @@ WORDS = {
 
 # What else than 0 they end with here: nothing answers, what is imported is not there, and what was published has no samples.
 USUAL = {
-    **dict.fromkeys(("import", "blame", "reference import", "reference diff", "reference export"), ExitCode.USAGE),
+    **dict.fromkeys(
+        ("import", "blame", "reference import", "reference diff", "reference export", "images new"), ExitCode.USAGE
+    ),
     "doctor": ExitCode.FOUND,
     "history": ExitCode.OPEN,
     **dict.fromkeys(

@@ -20,6 +20,7 @@ from runner.catalog.images import load_catalog
 from runner.catalog.workloads import load_workloads
 from runner.cli.help.completion import candidates
 from runner.cli.help.examples import EXAMPLES
+from runner.cli.help.furnish import OLDER
 from runner.cli.main import app
 from tests.fixtures import synthetic
 
@@ -71,7 +72,7 @@ def test_a_long_list_of_options_stands_under_heads_and_loses_none() -> None:
         assert {"Cells:", "On which machine:", "Results and answers:"} <= set(text.splitlines())
         options = {
             option for parameter in COMMANDS[path].params for option in parameter.opts if option.startswith("--")
-        }
+        } - {*OLDER}
         assert {
             option for option in options if not re.search(rf"^  (?:-\w, |--[\w-]+, )*{option}\b", text, re.MULTILINE)
         } == set()
@@ -156,3 +157,17 @@ def test_the_script_of_another_shell_is_one_that_it_reads(shell: str, tmp_path: 
         pytest.skip(f"{shell} is not on this machine")
     (tmp_path / "script").write_text(script)
     subprocess.run([program, "-n", tmp_path / "script"], check=True)
+
+
+def test_an_idea_has_one_name_in_every_help_and_its_older_names_are_taken(tmp_path: Path) -> None:
+    """The results' folder was --out beside -o, a file; a run was --run, --runs or RUN; a page was -o or --html."""
+    texts = {path: shown(*path.split()) for path in COMMANDS}
+    older = re.compile(rf"(?<![\w-])({'|'.join(OLDER)})(?![\w-])")
+    assert [path for path, text in texts.items() if older.search(text)] == []
+    files = {path for path, text in texts.items() if "-o, --output" in text}
+    assert files >= {"report", "compare", "history", "rosetta", "share", "reference export", "reference index"}
+    page = tmp_path / "x.html"
+    assert CliRunner().invoke(app, ["rosetta", "cnn-cifar10", "torch", "jax", "--html", str(page)]).exit_code == 0
+    assert page.is_file()
+    words = ["compare", "torch", "jax", "--runs", "none", "--out", str(tmp_path)]
+    assert "No such option" not in CliRunner().invoke(app, words).output

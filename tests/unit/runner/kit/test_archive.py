@@ -335,7 +335,7 @@ def test_a_pipe_in_the_place_of_what_an_import_kept_is_not_waited_for(tmp_path: 
 
 def test_a_place_where_no_run_can_be_stored_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "kit.tar.gz", packed(files()))
-    with pytest.raises(ArchiveError, match=r"no run can be stored there \(Not a directory\); check --out"):
+    with pytest.raises(ArchiveError, match=r"no run can be stored there \(Not a directory\); check --results"):
         import_archive(read(path), path)
 
 

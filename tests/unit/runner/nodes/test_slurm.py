@@ -285,7 +285,7 @@ def test_an_array_verifies_each_node_by_a_task_of_its_own_and_their_runs_are_one
     output = "".join(path.read_text() for path in sorted(tmp_path.glob("output-*")))
     assert submitted.returncode == 3, submitted.stderr + output
     called = sorted((tmp_path / "called").read_text().splitlines())
-    assert called == [f"{name} verify --each-gpu --least-gpus 2 --out {fleet}/{name}" for name in NODES]
+    assert called == [f"{name} verify --each-gpu --least-gpus 2 --results {fleet}/{name}" for name in NODES]
     judged = login.start("verify", "--each-gpu", "--run", str(fleet), "--format", "json", variables=variables)
     out, err = judged.communicate(timeout=60)
     assert judged.returncode == 3, err
