@@ -64,6 +64,17 @@ def test_the_first_screen_of_a_phone_has_an_answer_or_a_figure(
     assert top < 844
 
 
+def test_paper_has_the_warning_that_the_screen_folds(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open_whole(pages["ten-minutes"])
+    browser.command("Emulation.setEmulatedMedia", media="print")
+    try:
+        warning = "document.querySelector('.said summary')"
+        assert browser.run(f"return {warning}.innerText") == "Other programs may have slowed some cells"
+        assert browser.run(f"return {warning}.getBoundingClientRect().height") > 0
+    finally:
+        browser.command("Emulation.setEmulatedMedia", media="")
+
+
 def test_the_picture_in_the_readme_is_of_todays_page(browser: Browser, pages: dict[str, Path]) -> None:
     stored, drawn = picture.FILE.read_bytes(), picture.drawn(browser, pages["ten-minutes"])
     again = "`make picture` makes it again; look at it before you commit it"
