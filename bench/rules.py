@@ -239,7 +239,7 @@ def has_dropout(workload):
 def losses_of(workload):
     """The workload whose losses are a cell's: that of its network, where the data are the same."""
     network = network_of(workload)
-    same = workload_declaration(network)["data"] == workload_declaration(workload)["data"]
+    same = workload_declaration(network).get("data") == workload_declaration(workload).get("data")
     return network if same else workload
 
 

@@ -185,7 +185,9 @@ class Page:
     where: str  # when, with which engine and on which machine
     lead: str
     pills: tuple[Pill, ...]
-    notes: tuple[str, ...]  # what the reader must know of the machines: drained, drifted, perhaps busy
+    notes: tuple[
+        tuple[str, str], ...
+    ]  # of the machines, drained, drifted or perhaps busy: what it is, and what a reader may unfold
     answers: tuple[Answer, ...]
     unanswered: tuple[Answer, ...]  # the questions that these runs do not answer
     health: Health

@@ -253,14 +253,17 @@ def test_the_action_ends_as_the_verdict_says(
 
 
 def test_the_action_installs_nothing_without_a_hash_and_takes_inputs_as_words(machine: Mapping[str, str]) -> None:
-    verified(machine, 0, references="a b; touch planted")
+    folder = Path(machine["RUNNER_TEMP"]) / "a b; touch planted"
+    folder.mkdir()
+    verified(machine, 0, references=str(folder))
     made = calls(machine)
     installs = [call for call in made if "pip install" in call]
     assert len(installs) == 2
     assert "--require-hashes" in installs[0]
     assert "--no-deps --no-build-isolation" in installs[1]
-    assert made[-1].endswith("--references a b; touch planted")
+    assert made[-1].endswith(f"--references {folder}")
     assert not list(Path(machine["RUNNER_TEMP"]).glob("planted"))
+    assert not Path("planted").exists()
 
 
 # -- .ci/run -----------------------------------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ def lend(folder: Path, pace: float = 1.0) -> Lent:
         patch.setattr(measure, "Doer", partial(SimulatedDoer, clock=clock, pace=pace))
         patch.setattr(measure, "detect", lambda _: MACHINE)
         patch.setattr(installed, "packages", clock.takes(0.0, PACKAGES))
-        patch.setattr(installed, "frameworks", clock.takes(pace * LISTING_FRAMEWORKS, entries))
+        patch.setattr(installed, "frameworks", clock.takes(pace * LISTING_FRAMEWORKS, (entries, [])))
         patch.setattr(installed, "opened", clock.takes(pace * OPENING_THE_GPU, ([H200.uuid], "")))
         codes = [measure.main(["--out", str(out)]) for _ in range(STARTS)]
     # Each start leaves steps to the next.

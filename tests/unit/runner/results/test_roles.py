@@ -47,7 +47,7 @@ def test_every_fact_of_a_gpu_that_a_run_records_has_a_role() -> None:
 
 
 def test_every_fact_of_the_host_that_a_run_records_has_a_role() -> None:
-    text = inspect.getsource(begin.start).split('manifest["host"] |= {')[1].split("}")[0]
+    text = inspect.getsource(begin._write_first).split('manifest["host"] |= {')[1].split("}")[0]
     assert {*re.findall(r'"(\w+)":', text), *detect.detect_cpu().facts} == set(roles.HOST_ROLES)
 
 
