@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 try:
-    from runner import interrupt
+    from runner import errors
 except KeyboardInterrupt:
     print("runner: interrupted", file=sys.stderr)
     sys.exit(130)
@@ -39,13 +39,13 @@ def main() -> None:
     _own_packages_first()
     _whole_bytecode_only()
     # To load the command takes a tenth of a second or more, and to leave it some milliseconds.
-    interrupt.ends_at_once()
+    errors.ends_at_once()
     from runner.cli.main import main as command
 
     try:
         command()
     finally:
-        interrupt.ends_at_once()
+        errors.ends_at_once()
 
 
 if __name__ == "__main__":

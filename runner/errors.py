@@ -10,13 +10,55 @@ import enum
 import errno
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from pydantic import ValidationError
+
+
+# Ctrl-C before a command has anything to end in order, and after.
+#
+# Python raises KeyboardInterrupt wherever it is. While modules are loaded that is a traceback, or nothing at all: the machinery of
+# imports and many libraries swallow it.
+
+# As runner.errors has it, which is not loaded yet.
+INTERRUPTED = 130
+
+
+def _end(*_: object) -> NoReturn:
+    with contextlib.suppress(OSError):
+        # A print could come in the middle of another one.
+        os.write(2, b"runner: interrupted\n")
+    os._exit(INTERRUPTED)
+
+
+def _end_in_order(_: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, unless modules are being loaded: a command that loads one is no further than one that is killed."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            _end()
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def ends_at_once() -> None:
+    """From here on Ctrl-C ends this process where it is, unless it is ignored, or somebody else handles it."""
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end_in_order):
+        signal.signal(signal.SIGINT, _end)
+
+
+def ends_in_order() -> None:
+    """From here on Ctrl-C raises KeyboardInterrupt where it ended the process at once before."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, _end_in_order)
 
 
 class ExitCode(enum.IntEnum):
@@ -223,3 +265,50 @@ def first_problem(error: ValidationError) -> str:
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).removeprefix(".")
     field = field if len(field) <= 200 else f"{field[:200]} …"
     return f"{field}: {message}" if field else message
+
+
+# Standard output and standard error as a command has them: what becomes of a write that fails.
+
+
+class _Guarded:
+    """A stream of which each write is made within a context: `guard` makes it."""
+
+    def __init__(self, stream: TextIO, guard: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self._stream, self._guard = stream, guard
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._guard():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._guard():
+            self._stream.flush()
+
+
+def name_stdout_in_faults() -> None:
+    """From now on a write to standard output that fails names it. A write to a full disk names no file."""
+    sys.stdout = cast(TextIO, _Guarded(sys.stdout, partial(naming, Path("standard output"))))
+
+
+@contextlib.contextmanager
+def lasting_stderr() -> Iterator[None]:
+    """Within the block, no reader of standard error that ends (`2>&1 | head -1`), and no full disk of a log, ends this process."""
+    stream = sys.stderr
+    with contextlib.redirect_stderr(cast(TextIO, _Guarded(stream, partial(_until_broken, stream)))):
+        yield
+
+
+@contextlib.contextmanager
+def _until_broken(stream: TextIO) -> Iterator[None]:
+    """Once the reader of a stream is gone, or its disk is full, what is printed goes nowhere."""
+    try:
+        yield
+    except OSError:
+        # Send the buffer there too, or Python's exit would fail at it.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

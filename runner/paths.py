@@ -8,9 +8,21 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from runner.errors import UserError
+
+# The version of the package that is installed.
+
+
+def runner_version() -> str:
+    """The version, or that there is none: in a checkout that nobody installed."""
+    try:
+        return version("dlbench-matrix")
+    except PackageNotFoundError:
+        return "not installed"
+
 
 PROJECT = Path(__file__).resolve().parents[1]
 BENCH = PROJECT / "bench"

@@ -10,22 +10,21 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from reports.answers.answer_document import ReportDocument
+from reports.answers.answers_table import ReportDocument
 from reports.answers.comparison import ComparisonDocument
 from reports.answers.run_history import HistoryDocument
-from runner.cli.gpus import GpusDocument
+from runner.cli.blame import BlameDocument
 from runner.cli.images.list import ListedImages
 from runner.cli.images.show import ShownImages
-from runner.cli.ladders.ladder_document import BlameDocument
-from runner.cli.nodes.look import NodesDocument
+from runner.cli.machines import GpusDocument, NodesDocument
 from runner.doctor.diagnosis import DoctorDocument
 from runner.doctor.preflight import PreflightDocument
-from runner.json_document import SCHEMA
 from runner.paths import PROJECT
 from runner.run.outlook import PlanDocument
 from runner.run.summary import RunDocument
+from runner.text import SCHEMA
 from runner.verify.references.display import DiffDocument, PublishedDocument, ReferenceDocument, ReferencesDocument
-from runner.verify.verification_document import VerificationDocument
+from runner.verify.verification_run import VerificationDocument
 
 PAGE = PROJECT / "docs" / "json.md"
 SCHEMAS = PROJECT / "docs" / "schemas"

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reports.page import render
-from runner.paths import PROJECT
-from runner.version import runner_version
+from runner.paths import PROJECT, runner_version
 
 DOCS = PROJECT / "docs"
 TEN_MINUTES_PAGE = "ten-minutes.html"

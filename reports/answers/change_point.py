@@ -12,12 +12,67 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 import numpy as np
 
+from reports.answers import export
+from reports.answers.sessions import same
+from reports.data.model import MeasuredCell, Tables
+from runner.results.on_disk.roles import NamedCell
 from runner.results.statistics import ALPHA, FARTHEST, LEVEL, SEED, Array, Estimate
 from runner.results.student import student_quantile
+from runner.text import visible
+
+# Cells that no longer work: measured by an earlier run, and failed in each run that tried them since.
+
+
+class BrokenRecord(NamedCell):
+    """A cell that fails since the run `b_runs`."""
+
+    b_runs: str
+    verdict: Literal["fails since"]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A cell that fails since an earlier run measured it."""
+
+    cell: MeasuredCell  # as the newest run has it
+    since: str  # the first run in which it failed
+
+    @property
+    def line(self) -> str:
+        names = [self.cell.name, self.cell.key.workload, self.cell.key.device, self.cell.key.precision]
+        shown = ", ".join(visible(name, 80) for name in names)
+        return f"{shown}: tried and failed since {visible(self.since, 80)}: {visible(self.cell.reason, 200)}"
+
+    @property
+    def record(self) -> BrokenRecord:
+        """The fields of a flat record that it has."""
+        return {
+            **export.of_cell(self.cell),
+            "b_runs": self.since,
+            "verdict": "fails since",
+            "reason": self.cell.reason,
+        }
+
+
+def broken(tables: Tables) -> tuple[Broken, ...]:
+    """Every such cell. A run that did not try a cell says nothing of it."""
+    runs: dict[tuple[object, ...], list[MeasuredCell]] = {}
+    for cell in sorted(tables.cells, key=lambda cell: tables.order[cell.run_id]):
+        if cell.status in ("ok", "failed"):
+            runs.setdefault(same(cell), []).append(cell)
+    found = []
+    for cells in runs.values():
+        failed = list(takewhile(lambda cell: cell.status == "failed" and not cell.ended_well, reversed(cells)))
+        if failed and any(cell.comparable for cell in cells):
+            found.append(Broken(failed[0], failed[-1].run_id))
+    return tuple(found)
+
 
 FEWEST_RUNS = 4  # two of them say how much runs differ after a level before the step and one after it were taken
 LASTING = 3  # runs: a change that lasted fewer is the scatter of runs, or shows in the next ones

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -12,15 +12,14 @@ from typing_extensions import TypedDict
 
 from reports.answers import export
 from reports.answers import left as of_runs
-from reports.answers.compact import Compact, in_few_columns
-from reports.answers.conditions import drifts
 from reports.answers.contrast import ALPHA, METHOD, OF_EVERY_IMAGE, Contrast, Side, as_ranked, shown
+from reports.answers.export import Compact, in_few_columns
 from reports.answers.left import Left
+from reports.answers.overview import drifts
 from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, matched, measured, unpaired
-from reports.answers.profile_changes import profile_changes
 from reports.answers.sessions import SHARED, CommonShift, between_runs, two_runs
-from reports.data.model import Tables
-from reports.wording import framework_name, listing, percent, plural
+from reports.data.model import Profile, Tables
+from reports.wording import framework_name, listing, number, percent, plural
 from runner.errors import ExitCode, one_code
 from runner.results.cells import MOST_NAMES, not_yet_run
 from runner.results.on_disk.image_names import NO_LOCK, is_address
@@ -28,6 +27,41 @@ from runner.results.on_disk.roles import NamedCell
 from runner.results.rank.ranking import MARGIN, Verdict
 from runner.results.statistics import SESSION_DEVIATION, of_kind
 from runner.text import visible
+
+# The operations that take another part of a step on one of two sides, as the framework's own profiler saw them (`--profile`).
+
+# A profile is of a few steps: a smaller part of the longer step is its noise. Of many operations the first explain the most.
+LEAST, MOST = 0.03, 5
+
+Profiles = Mapping[tuple[str, str], Profile]
+
+
+def profile_changes(rows: Sequence[Contrast], profiles: Profiles) -> Iterator[str]:
+    """A line for each row whose two sides have a profile: of the operations that differ first the one with the most time between them."""
+    for row in rows:
+        before, after = _profile(row.before, profiles), _profile(row.after, profiles)
+        if before is None or after is None:
+            continue
+        changed = [text for _, text in sorted(_changes(before, after), reverse=True)[:MOST]]
+        what = "; ".join(changed) or f"no operation differs by {percent(LEAST, 1)} of a step"
+        yield visible(f"profile of {row.cell.key.workload}: {what}", 600)
+
+
+def _profile(side: Side, profiles: Profiles) -> Profile | None:
+    return next((found for cell in side.cells if (found := profiles.get((cell.run_id, cell.cell_id)))), None)
+
+
+def _changes(before: Profile, after: Profile) -> Iterator[tuple[float, str]]:
+    """(seconds of a step between the two, the change in words) of each operation that differs."""
+    least = LEAST * max(before.busy_seconds, after.busy_seconds)
+    old, new = ({(one.on, one.name): one for one in side.operations} for side in (before, after))
+    for key in old.keys() | new.keys():
+        ends = old.get(key), new.get(key)
+        first, second = (one.seconds if one else 0.0 for one in ends)
+        if abs(first - second) >= least:
+            shares = " → ".join(percent(one.share, 2) if one else "none" for one in ends)
+            yield abs(first - second), f"{key[1]} {number(1e3 * first)} → {number(1e3 * second)} ms ({shares})"
+
 
 MOST_NAMED = 3  # of the values of a fact on one side
 _ALL = "all cells together"

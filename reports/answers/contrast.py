@@ -7,14 +7,14 @@ none stays below 5 %.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from reports.answers import likely
 from reports.data.groups import left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
 from reports.wording import apart, between, bound, number, plural
@@ -26,6 +26,49 @@ from runner.results.on_disk.other_work import own_cpus
 from runner.results.rank.blocks import Blocks, moderated
 from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, in_blocks, within
 from runner.results.statistics import Estimate
+
+# The order of the facts in which two sides differ: first those that explain a difference of time most often.
+
+# A fact of the installation that may be absent, such as a variable that only one side sets. Absent is a value of it.
+MAY_BE_ABSENT = re.compile(r"setting ((variable|file) .+|allocator)")
+
+# A cell has recorded the facts of its installation where it has one of these (bench/speed.py).
+_OF_INSTALLATION = ("setting numpy_blas", "setting installed_by", "setting openmp", "setting blas")
+
+# The library that every distribution has, and that is several times slower than any other: as a file, and as PyTorch names it.
+_REFERENCE_BLAS = re.compile(r"(^|/)(blas/)?lib(c?blas|lapack)\.so|^generic$")
+
+# The first that fits counts. What fits none comes after them.
+_ORDER = (
+    re.compile(r"setting (variable|file) .+"),
+    re.compile(
+        r"setting (allocator|threads.*|cpu_capability|mkldnn|xla|eager|deterministic|anomaly_detection|default_dtype)"
+    ),
+    re.compile(r"framework|CUDA|cuDNN|driver|processor|CPUs|GPU.*|CPU .*"),
+    re.compile(r"setting (blas|onednn|cudnn|cublas|nccl|lapack|numpy_blas|blas_built_with)"),
+    re.compile(r"setting .+"),
+)
+_LAST = re.compile(r"image|lock|code|data")
+
+
+def place(name: str, before: str, after: str) -> int:
+    """The place of a fact with these two values: a small one stands before a large one."""
+    if name.startswith("setting ") and "blas" in name and is_reference_blas(before) != is_reference_blas(after):
+        return 0
+    if _LAST.fullmatch(name):
+        return len(_ORDER) + 2
+    return next((at for at, pattern in enumerate(_ORDER, start=1) if pattern.fullmatch(name)), len(_ORDER) + 1)
+
+
+def is_reference_blas(value: str) -> bool:
+    """True if a value of the facts on the BLAS is the reference implementation's."""
+    return bool(_REFERENCE_BLAS.search(value))
+
+
+def has_installation(names: Container[str]) -> bool:
+    """True if these recorded facts are of a release that recorded the facts of the installation."""
+    return any(name in names for name in _OF_INSTALLATION)
+
 
 ALPHA = statistics.ALPHA
 NO_BLOCKS = Blocks({})
@@ -221,15 +264,15 @@ def differences(before: Side, after: Side) -> tuple[ChangedFact, ...]:
     for a variable that it does not have.
     """
     old, new = before.recorded, after.recorded
-    if likely.has_installation(old) and likely.has_installation(new):
-        absent = dict.fromkeys(filter(likely.MAY_BE_ABSENT.fullmatch, (*old, *new)), ("none",))
+    if has_installation(old) and has_installation(new):
+        absent = dict.fromkeys(filter(MAY_BE_ABSENT.fullmatch, (*old, *new)), ("none",))
         old, new = absent | old, absent | new
     changed = [
         ChangedFact(name, ", ".join(map(str, old[name])), ", ".join(map(str, new[name])))
         for name in old
         if name in new and old[name] != new[name]
     ]
-    return tuple(sorted(changed, key=lambda fact: likely.place(fact.name, fact.before, fact.after)))
+    return tuple(sorted(changed, key=lambda fact: place(fact.name, fact.before, fact.after)))
 
 
 # These always differ between two images.

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from reports.answers import export
-from reports.answers.answer_rows import StandingRecord, rows_of
+from reports.answers.answers_table import StandingRecord, rows_of
 from reports.answers.run_history import History
 from reports.data.model import MeasuredCell, Tables
 from reports.wording import number

@@ -22,10 +22,9 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from reports.answers import export
-from reports.answers.broken import Broken, BrokenRecord, broken
-from reports.answers.change_point import FEWEST_RUNS, Change, change, difference
-from reports.answers.compact import Compact, in_few_columns
+from reports.answers.change_point import FEWEST_RUNS, Broken, BrokenRecord, Change, broken, change, difference
 from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, ratio_of
+from reports.answers.export import Compact, in_few_columns
 from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, SHARED, beside_sessions, level_of, same, two_runs
 from reports.data.model import MeasuredCell, Tables
 from reports.wording import apart, duration, listing, number, plural

@@ -29,9 +29,8 @@ from reports.data.groups import sessions_of
 from reports.data.model import MeasuredCell, Tables
 from reports.wording import apart, between_ratios, percent, plural
 from runner.results import statistics
-from runner.results.rank.blocks import LOUD, moderated
+from runner.results.rank.blocks import LOUD, moderated, more_stalled
 from runner.results.rank.ranking import MARGIN, OWN_DEVIATION, Verdict, within
-from runner.results.rank.stalled import more_stalled
 from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, Timings, of_kind
 from runner.results.student import student_quantile, variance_tail
 

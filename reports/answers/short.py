@@ -20,9 +20,17 @@ from reports.answers.across import Across
 from reports.answers.contrast import Contrast
 from reports.answers.findings import Finding, in_runs, repeats_of
 from reports.answers.health import NOT_JUDGED, Health
-from reports.answers.leads import MOST_WORDS, by_how_much, in_words, turns
 from reports.answers.standing import Standing, is_won_among
-from reports.answers.standing_words import alternatives, headline, in_short, nearest_in_short
+from reports.answers.standing_words import (
+    MOST_WORDS,
+    alternatives,
+    by_how_much,
+    headline,
+    in_short,
+    in_words,
+    nearest_in_short,
+    turns,
+)
 from reports.data.model import Group, MeasuredCell, Ranked
 from reports.wording import device_name, duration, ended, framework_name, listing, number, plural, times
 from runner.results.cells import MISSING

@@ -28,7 +28,7 @@ _HOST_BOUND = (
     "save less than a quarter of it."
 )
 WAITING = "data_waiting_share"  # computed from a metric: the store has no such column
-# They are computed, too (reports.data.utilisation).
+# They are computed, too (reports.data.operators).
 OF_DATASHEET, OF_OWN_PRODUCT = "of_datasheet", "of_own_product"
 _MODEL = (
     "FLOP utilisation is the network's own arithmetic (attention counted whole) as a share of the datasheet's peak at this precision, "

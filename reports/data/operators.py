@@ -3,21 +3,67 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.collectives import COLLECTIVES
+from bench.collectives import BETWEEN, COLLECTIVES
+from reports.data.costs import FLOOR, FLOOR_MEASURED, OF_DATASHEET, OF_OWN_PRODUCT
 from reports.data.model import Group, MeasuredCell, Rate, Rates
-from reports.data.peaks import Peak, peak_of
 from runner.results import statistics, steadiness
+from runner.results.cells import Key
+from runner.results.datasheets import ABOVE_PEAK, FEWER_IN_CONVOLUTION, Datasheet, datasheet
+from runner.results.plausible.counts import least_bytes, model_operations
 from runner.results.rows import chosen, floats, in_order, parts
 from runner.results.statistics import Array
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+# Which rates a GPU's datasheet refuses (runner.results.datasheets). A part of a GPU (MIG) and a CPU have no peak here.
+
+# Operations that may multiply less often than their count says.
+_FEWER = {"conv2d": FEWER_IN_CONVOLUTION}
+
+# The memory does not bound what fits a cache. The largest cache of a GPU (RTX PRO 6000) is 128 MB; some servers' CPUs have larger ones.
+_BEYOND_CACHE = {"cuda": 512e6, "cpu": 100e6}
+
+
+def beyond_cache(rate: Rate, device_kind: str) -> bool:
+    """True if the inputs that take turns are so large that each run reads them from memory."""
+    return rate.bytes * rate.buffers >= _BEYOND_CACHE.get(device_kind, _BEYOND_CACHE["cuda"])
+
+
+@dataclass(frozen=True)
+class Peak(Datasheet):
+    """One GPU's datasheet, held against rates that were measured."""
+
+    def share_of_work(self, rate: Rate) -> float | None:
+        """Of the arithmetic. None where nothing is computed or the datasheet has no figure."""
+        return rate.gflops * 1e9 / self.flops if self.flops and rate.mop else None
+
+    def share_of_traffic(self, rate: Rate, direction: str) -> float | None:
+        """Of the memory. None where the inputs fit a cache, or the bytes go to another device or the host."""
+        if direction in BETWEEN or not beyond_cache(rate, "cuda"):
+            return None
+        return rate.gigabytes * 1e9 / self.bytes
+
+    def refuses(self, rate: Rate, operation: str, direction: str) -> bool:
+        """True if the device cannot have done it: then the clock was stopped before the work was done, or work was left out."""
+        work, traffic = self.share_of_work(rate), self.share_of_traffic(rate, direction)
+        return (work or 0.0) > ABOVE_PEAK * _FEWER.get(operation, 1.0) or (traffic or 0.0) > ABOVE_PEAK
+
+
+def peak_of(key: Key) -> Peak | None:
+    """The peak of the device of `key` at its precision; None where it is not known."""
+    if key.device_kind != "cuda" or key.devices != 1:
+        return None
+    known = datasheet(key.device_model, key.precision)
+    return Peak(known.flops, known.bytes) if known else None
+
 
 _POINT = ("run_id", "cell_id", "operation", "direction", "size")
 
@@ -149,3 +195,142 @@ _CLASSES = ((20, "SMALL"), (1_000, "MEDIUM"), (100_000, "LARGE"))
 def size_class(mop: float) -> str:
     """dl_bench's category of an operation, by its million floating-point operations; empty where it computes nothing."""
     return next((name for end, name in _CLASSES if mop < end), "VERY_LARGE") if mop > 0 else ""
+
+
+# The best rates of a device: the best product of matrices and the best elementwise operation of one run.
+#
+# These measured roofs stand beside the datasheet's peak and show how much of it any framework reached. They come from the cells of the
+# same device and precision, from all frameworks that passed parity: what one framework reached, the device can do. A point whose level
+# changed midway does not count. The best of several medians tends to lie above the truth, by about as much as a median scatters. A
+# convolution may lie above the roof of the products: Winograd's algorithm multiplies less often than is counted.
+
+PRODUCTS = ("matmul", "matmul_flat", "matmul_thin")
+STREAMS = ("add", "mul", "div")
+
+
+@dataclass(frozen=True)
+class Roof:
+    """One roof, and where its windows are: those of this operation at this size in the cell's table `operations`."""
+
+    value: float  # floating-point operations a second, or bytes a second
+    cell: MeasuredCell
+    operation: str
+    direction: str
+    rate: Rate
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The best rates of a device in one run at one precision; None if the run has no point for it."""
+
+    run_id: str
+    work: Roof | None
+    traffic: Roof | None
+
+    def share(self, curve: RateCurve, rate: Rate) -> float | None:
+        """The rate's share of the roof that bounds it. None where no roof is known, or the memory does not bound the operation."""
+        if not curve.by_traffic:
+            return rate.gflops * 1e9 / self.work.value if self.work and rate.mop else None
+        if self.traffic is None or not _streams(curve, rate):
+            return None
+        return rate.gigabytes * 1e9 / self.traffic.value
+
+
+def ceilings(curves: Sequence[RateCurve]) -> dict[str, Ceiling]:
+    """Run id -> its device's best rates, from the curves of one group of comparable cells. Cells of several devices have no ceiling."""
+    runs = dict.fromkeys(cell.run_id for curve in curves for cell, _ in curve.cells if cell.key.devices == 1)
+    reached = {}
+    for run in runs:
+        products = (point for point in _points(curves, run, PRODUCTS) if point[1].mop)
+        streams = (point for point in _points(curves, run, STREAMS) if _streams(point[0], point[1]))
+        work = _best(products, lambda rate: rate.gflops * 1e9)
+        traffic = _best(streams, lambda rate: rate.gigabytes * 1e9)
+        if work or traffic:
+            reached[run] = Ceiling(run, work, traffic)
+    return reached
+
+
+_Point = tuple[RateCurve, Rate, MeasuredCell]
+
+
+def _points(curves: Sequence[RateCurve], run: str, operations: Sequence[str]) -> Iterable[_Point]:
+    for curve in curves:
+        for cell, rates in curve.cells:
+            if cell.run_id == run and curve.operation in operations:
+                yield from ((curve, rate, cell) for rate in rates if not (rate.shift or curve.refused(rate)))
+
+
+def _streams(curve: RateCurve, rate: Rate) -> bool:
+    """True if the device's memory bounds the rate: it is no copy from or to the host or another device, and does not fit a cache."""
+    return curve.direction not in BETWEEN and beyond_cache(rate, curve.device_kind)
+
+
+def _best(points: Iterable[_Point], value: Callable[[Rate], float]) -> Roof | None:
+    best = max(points, key=lambda point: value(point[1]), default=None)
+    if best is None:
+        return None
+    curve, rate, cell = best
+    return Roof(value(rate), cell, curve.operation, curve.direction, rate)
+
+
+# Model FLOP utilisation, the arithmetic of a cell's network as a share of what its device can do; and the floor of its memory.
+#
+# The operations are those of the network as its authors write it, attention counted whole and nothing recomputed: training takes three
+# times the operations of the way forward (Chowdhery et al. 2022, appendix B). A kernel that multiplies less often (Winograd, a causal
+# mask) shows a higher share than its units were busy.
+
+_Place = tuple[str, str, str, str]
+
+
+def utilised(cells: Sequence[MeasuredCell], rates: Mapping[tuple[str, str], Rates]) -> list[MeasuredCell]:
+    """The cells with their shares among the costs; `rates` are those of cells of single operations by run and cell."""
+    products: dict[_Place, float] = {}
+    streams: dict[_Place, float] = {}
+    for cell in cells:
+        if cell.parity_passed and cell.key.devices == 1:
+            of_operations, place = rates.get((cell.run_id, cell.cell_id), {}), _place(cell)
+            steady = [
+                (operation, direction, rate)
+                for (operation, direction), points in of_operations.items()
+                for rate in points
+                if not rate.shift
+            ]
+            found = [rate.gflops * 1e9 for name, _, rate in steady if name in PRODUCTS and rate.mop]
+            products[place] = max([*found, products.get(place, 0.0)])
+            read = [
+                rate.gigabytes * 1e9
+                for name, direction, rate in steady
+                if _streams_utilisation(cell, name, direction, rate)
+            ]
+            streams[place] = max([*read, streams.get(place, 0.0)])
+    return [replace(cell, costs={**cell.costs, **_shares(cell, products), **_floors(cell, streams)}) for cell in cells]
+
+
+def _streams_utilisation(cell: MeasuredCell, operation: str, direction: str, rate: Rate) -> bool:
+    """True if the memory bounds the rate."""
+    return operation in STREAMS and direction not in BETWEEN and beyond_cache(rate, cell.key.device_kind)
+
+
+def _floors(cell: MeasuredCell, streams: Mapping[_Place, float]) -> dict[str, float]:
+    """The seconds in which the bytes of a step are read."""
+    due = least_bytes(cell.key.workload, cell.items_per_step or 0.0, cell.key.precision)
+    if due is None or cell.step is None or not cell.items_per_step:
+        return {}
+    known = datasheet(cell.key.device_model, cell.key.precision) if cell.key.device_kind == "cuda" else None
+    limits = {FLOOR: known and known.bytes, FLOOR_MEASURED: streams.get(_place(cell))}
+    return {name: due / limit for name, limit in limits.items() if limit}
+
+
+def _place(cell: MeasuredCell) -> _Place:
+    """The run, the device, and the precision in which products are computed: mixed precision multiplies in its half type."""
+    return cell.run_id, cell.key.device_kind, cell.key.device_model, cell.key.precision.removeprefix("amp-")
+
+
+def _shares(cell: MeasuredCell, products: Mapping[_Place, float]) -> dict[str, float]:
+    each = model_operations(cell.key.workload)
+    if each is None or cell.step is None or not cell.items_per_step:
+        return {}
+    reached = each * cell.items_per_step / cell.step.value / cell.key.devices
+    known = datasheet(cell.key.device_model, cell.key.precision) if cell.key.device_kind == "cuda" else None
+    limits = {OF_DATASHEET: known and known.flops, OF_OWN_PRODUCT: products.get(_place(cell))}
+    return {name: reached / limit for name, limit in limits.items() if limit}

@@ -32,7 +32,7 @@ from reports.data.model import (
     StoredRun,
     Tables,
 )
-from reports.data.utilisation import utilised
+from reports.data.operators import utilised
 from reports.specifications import caveats, specification
 from reports.wording import gpu_name, plural
 from runner.results.cells import (
@@ -49,8 +49,7 @@ from runner.results.cells import (
 from runner.results.datasheets import bare_model
 from runner.results.on_disk import isolation, parcel_origin
 from runner.results.on_disk.observed import observed
-from runner.results.rank.at_fp32 import rested
-from runner.results.rank.own_agreement import agreed
+from runner.results.rank.own_agreement import agreed, rested
 from runner.results.rank.ranking import scatter_by_model
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
 from runner.results.store import (

@@ -19,7 +19,8 @@ from jinja2.bccache import Bucket, BytecodeCache
 
 from bench import identity
 from reports.data.model import MeasuredWorkload
-from reports.page import helpers, rosetta_stone
+from reports.page import rosetta_stone
+from reports.page import rosetta_stone as helpers
 from runner import text
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -21,15 +22,24 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from reports import wording
+from reports.answers import comparison as compared
+from reports.answers import run_history
+from reports.answers.comparison import Comparison
+from reports.answers.contrast import Contrast
+from reports.answers.export import Table
 from reports.answers.health import NOT_JUDGED, Health
-from reports.answers.overview import overview
+from reports.answers.overview import moment, overview
+from reports.answers.run_history import History
 from reports.answers.to_loss import CLOCK
 from reports.data import tables
 from reports.data.model import PHASES, Tables
-from reports.page import markdown_report, results, rosetta_stone, signs
+from reports.page import markdown_report, plots, results, rosetta_stone
 from reports.page.assembly import page_of
 from reports.page.cache import Compiled
-from reports.page.samples import packed
+from reports.page.drawing import Axis, Chart, Picture
+from reports.page.page import PALETTE
+from reports.page.results import packed
+from reports.wording import between_ratios, number
 from runner import text as words
 from runner.results import store
 from runner.results.on_disk.image_names import NO_LOCK, is_address
@@ -158,10 +168,10 @@ def _engine() -> Environment:
     engine.filters["words"] = str.split
     engine.filters["log"] = lambda value, longest=wording.LONGEST_LOG: Markup(escape(visible(str(value), longest)))
     engine.filters["code"] = lambda source: Markup(source.highlighted)
-    engine.filters["moment"] = moment
+    engine.filters["moment"] = unix_moment
     engine.filters["shell"] = shlex.join
     engine.filters["later"] = lambda content: _PARTS.get().add(content)
-    engine.globals |= {"phases": PHASES, "palette": signs.PALETTE}
+    engine.globals |= {"phases": PHASES, "palette": PALETTE}
     engine.globals |= {"quantities": QUANTITIES, "measures": MEASURES}
     return engine
 
@@ -196,9 +206,127 @@ def _policy(scripts: Iterable[str], style: str) -> str:
     return "; ".join((*rules, "base-uri 'none'", "form-action 'none'"))
 
 
-def moment(unix: float | None) -> str:
+def unix_moment(unix: float | None) -> str:
     """A time of the wall clock in UTC. A dash where the clock's time is no date."""
     try:
         return "–" if unix is None else f"{datetime.fromtimestamp(unix, UTC):%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError, OSError):
         return "–"
+
+
+# The page of an index of references: which device ran which workload on how many machines. The cells lie in files beside it.
+#
+# A file of cells is loaded when somebody opens it. It is a script that hands over one text, so that a page from disk can load it as well:
+# no server is needed. The page makes elements of the text of it, and never markup.
+
+# Its own files, of a server or from disk.
+_ORIGINS = ("'self'", "file:")
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """A device model: the machines that it was measured on, by workload. The keys are names in addresses."""
+
+    slug: str
+    name: str
+    machines: int
+    cells: int
+    # Workload -> (cells, machines).
+    workloads: Mapping[str, tuple[int, int]]
+
+
+def references_page(devices: Sequence[DeviceRow], licence: str) -> str:
+    """The whole HTML document."""
+    style = (resources.files("reports.page.templates") / "page.css").read_text("utf-8")
+    return filled(
+        "references.html.j2",
+        ("theme", "references"),
+        style,
+        devices=devices,
+        workloads=sorted({workload for device in devices for workload in device.workloads}),
+        cells=sum(device.cells for device in devices),
+        licence=licence,
+        origins=_ORIGINS,
+    )
+
+
+# The pages of `runner compare` and `runner history`: the sentence, the picture that a person would draw, the table.
+
+# Pixels of a row of a picture of ratios.
+_ROW = 34
+
+
+def compare_page(comparison: Comparison) -> str:
+    """The whole HTML document of two sides."""
+    title = f"{comparison.b} beside {comparison.a}"
+    table = compared.table(comparison) if comparison.rows else None
+    method = [compared.method(comparison)] if comparison.rows else []
+    charts = [_ratios(comparison)] if comparison.rows else []
+    remarks = [line for line in compared.remarks(comparison) if comparison.summary not in line]
+    return _page(comparison.summary, f"{comparison.kind}: {title}", charts, table, [*remarks, *method])
+
+
+def history_page(history: History, tables: Tables, *, everything: bool = False) -> str:
+    """The whole HTML document of the runs of some months. `everything`: also the cells that did not change."""
+    rows = history.rows if everything else history.moved
+    days = [
+        moment(str(run.manifest["created"])) for run in sorted(tables.runs, key=lambda run: tables.order[run.run_id])
+    ]
+    span = f"{len(days)} runs, {days[0]} to {days[-1]}" if len(days) > 1 else f"one run, {days[0]}"
+    charts = plots.changes_over_time(tables, history.again, history.moved)
+    shown = rows or history.rows
+    notes = [*(one.line for one in history.broken), *([run_history.HOW] if shown else [])]
+    headline = history.together or history.summary
+    notes = [history.summary, *notes] if history.together else notes
+    return _page(headline, span, charts, run_history.table(shown) if shown else None, notes)
+
+
+def _page(headline: str, kicker: str, charts: Sequence[Chart], table: Table | None, notes: Sequence[str]) -> str:
+    style = styles()
+    return filled(
+        "changes.html.j2", ("theme",), style, headline=headline, kicker=kicker, charts=charts, table=table, notes=notes
+    )
+
+
+def _ratios(comparison: Comparison) -> Chart:
+    """Each cell's ratio with its interval beside the margin, on one scale: to the right of 1 the second side takes longer."""
+    shift = [("all cells together", comparison.shift.row)] if comparison.shift else []
+    named = [*shift, *((f"{row.cell.name}, {row.cell.key.workload}", row) for row in comparison.rows)]
+    rows = [row for _, row in named]
+    margin = 1 + comparison.margin
+    ends = [end for row in rows if row.ratio for end in (row.ratio.low, row.ratio.value, row.ratio.high) if end]
+    low, high = min([1 / margin, *ends]), max([margin, *ends])
+    picture = Picture(_ROW * len(rows), Axis(low / 1.05, high * 1.05, log=True))
+    picture.bar(picture.x(1 / margin), picture.x(margin), 0, picture.height, "area wash")
+    ticks = sorted({low, 1 / margin, 1.0, margin, high})
+    picture.grid(f"× the time of {comparison.a}", "", [(tick, number(tick)) for tick in _apart(picture.x, ticks)])
+    for at, (name, row) in enumerate(named):
+        _ratio(picture, name, row, _ROW * at)
+    caption = (
+        f"Step time of {comparison.b} as a multiple of {comparison.a}, with its interval. The band is the margin of "
+        f"{100 * comparison.margin:g} %: changes inside it do not matter."
+    )
+    return picture.chart("ratios", caption, caption)
+
+
+def _apart(axis: Axis, ticks: Sequence[float]) -> list[float]:
+    """The ticks whose labels do not cover each other; 1 is always one."""
+    kept = [1.0]
+    for tick in ticks:
+        if all(abs(axis(tick) - axis(other)) > 9 for other in kept):
+            kept.append(tick)
+    return sorted(kept)
+
+
+def _ratio(picture: Picture, name: str, row: Contrast, top: float) -> None:
+    """A row: its name with the verdict, and below them the ratio with its interval."""
+    middle, ratio = top + 22, row.ratio
+    tone = ("alarm" if row.slower else "good") if row.real else "muted"
+    picture.words(0, top + 12, f"{name}: {row.verdict}", "alarm" if row.real and row.slower else "tick")
+    if ratio is None:
+        return
+    if ratio.low is not None and ratio.high is not None:
+        picture.interval(picture.x(ratio.low), picture.x(ratio.high), middle, f"line {tone}")
+    picture.mark(
+        picture.x(ratio.value), middle, "circle", tone, f"{number(ratio.value, 4)} × ({between_ratios(ratio)})"
+    )

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner import known_messages
-from runner.admission import telemetry_summary
+from runner.admission import record
 from runner.admission.judges import Evidence, HostFacts, judge
 from runner.admission.record import Recorder
-from runner.catalog import versions
+from runner.catalog import images
 from runner.catalog.architectures import ARCHITECTURES
 from runner.catalog.images import Image, load_catalog
-from runner.machine import gpu_users
-from runner.messages import xids
+from runner.machine import processes
+from runner.messages import of_gpus
 from runner.plan.combination import Cell
 from runner.results import store
 from runner.results.on_disk import other_work
@@ -52,12 +52,12 @@ def admit(parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], 
         recorder.feed(piece, at)
     recorder.close()
     recorder.row["started_unix"] = parcel.started_unix
-    rows = telemetry_summary.on_the_cells_clock(parcel.telemetry, recorder.row["started_unix"])
+    rows = record.on_the_cells_clock(parcel.telemetry, recorder.row["started_unix"])
     samples = recorder.rows["samples"]
     failure = judge(Evidence(parcel, cell, host, recorder, rows))
     status, (kind, reason) = ("failed", failure) if failure else ("ok", (None, None))
     if failure and parcel.xids:
-        kind, reason = "xid", f"{xids.xids(parcel.xids)}; the cell: {reason}"
+        kind, reason = "xid", f"{of_gpus.xids(parcel.xids)}; the cell: {reason}"
     if samples:
         # The host counts what it has the windows of.
         recorder.row |= {"noise": windows.noise(samples), "steps": recorder.steps()}
@@ -73,12 +73,12 @@ def admit(parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], 
         log_tail=parcel.log,
         exit_code=parcel.code,
         wall_seconds=parcel.wall_seconds,
-        device_proof=gpu_users.proof(parcel.uuids, parcel.proved, parcel.unproved),
-        version_proof=versions.proof(host.image, recorder.environment, cell.image),
+        device_proof=processes.proof(parcel.uuids, parcel.proved, parcel.unproved),
+        version_proof=images.proof(host.image, recorder.environment, cell.image),
         foreign_processes=list(parcel.foreign) if parcel.uuids else None,
         isolation_json=parcel.isolation and json.dumps(parcel.isolation, separators=(",", ":")),
         hint=_hint(parcel, kind, reason),
-        **telemetry_summary.summary(rows, samples, parcel.row_seconds),
+        **record.summary(rows, samples, parcel.row_seconds),
     )
     return Admitted(status, reason, tables | {"telemetry": rows})
 
@@ -98,7 +98,7 @@ def _whence(parcel: Parcel) -> dict[str, Any]:
 
 def _hint(parcel: Parcel, kind: str | None, reason: str | None) -> str | None:
     if parcel.xids:
-        return xids.xid(parcel.xids[0][1])[1]
+        return of_gpus.xid(parcel.xids[0][1])[1]
     return known_messages.hint(kind, reason, parcel.log) if kind else None
 
 

@@ -11,14 +11,14 @@ from typing import Any
 from bench import rules
 from bench.protocol import STAGES
 from runner.admission.record import Recorder, checked_of, other_code, wrong_device
-from runner.catalog import versions
+from runner.catalog import images
 from runner.catalog.images import Image
-from runner.machine import gpu_users
+from runner.machine import processes
 from runner.machine.telemetry_cpu import Row
 from runner.plan.combination import Cell
 from runner.results import parity
 from runner.results.parcel import Parcel
-from runner.results.plausible import counts, windows, work
+from runner.results.plausible import counts, windows
 from runner.text import last_line, visible
 
 # (error kind, reason) of a repeat that failed.
@@ -88,7 +88,9 @@ class Evidence:
     def most_operations(self) -> float | None:
         """How many operations a second its devices can do at most."""
         cell = self.cell
-        return work.most_operations(cell.device_kind, cell.device_model, cell.devices, self.parcel.cpus, cell.precision)
+        return counts.most_operations(
+            cell.device_kind, cell.device_model, cell.devices, self.parcel.cpus, cell.precision
+        )
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,7 @@ def _idle_gpu(evidence: Evidence) -> Failure | None:
     """A framework that opens the GPU and computes on the CPU has a process there."""
     parcel, measured = evidence.parcel, [*evidence.samples, *evidence.operations]
     for board, uuid in zip(parcel.boards, evidence.uuids, strict=False):
-        if why := gpu_users.idle(evidence.telemetry, board, measured):
+        if why := processes.idle(evidence.telemetry, board, measured):
             shown = "a process" if uuid in parcel.proved else "no process"
             return (
                 "wrong-device",
@@ -280,7 +282,7 @@ def _idle_gpu(evidence: Evidence) -> Failure | None:
 
 def _other_versions(evidence: Evidence) -> Failure | None:
     image, environment = evidence.host.image, evidence.recorder.environment
-    other = versions.contradiction(image, environment) if image and environment else None
+    other = images.contradiction(image, environment) if image and environment else None
     return ("protocol", other) if other else None
 
 
@@ -388,13 +390,13 @@ JUDGES: tuple[Judge, ...] = (
         "speed",
         "The steps are faster than the devices can compute them.",
         _implausible(
-            lambda evidence: work.too_fast(evidence.samples, evidence.cell.workload, evidence.most_operations)
+            lambda evidence: counts.too_fast(evidence.samples, evidence.cell.workload, evidence.most_operations)
         ),
     ),
     Judge(
         "speed-of-operations",
         "Single operations are faster than the devices can compute them.",
-        _implausible(lambda evidence: work.operations_too_fast(evidence.operations, evidence.most_operations)),
+        _implausible(lambda evidence: counts.operations_too_fast(evidence.operations, evidence.most_operations)),
     ),
     Judge(
         "length",

@@ -6,24 +6,195 @@ that does not fit fails the cell; the rows before it are kept.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bench import rules
-from bench.protocol import EVENTS, MAX_LINE_BYTES, ProtocolError
-from runner.admission.event_lines import event_of
+from bench import protocol, rules
+from bench.protocol import EVENTS, MAX_LINE_BYTES, VERSION, ProtocolError
 from runner.machine.devices import same_gpus
+from runner.machine.telemetry import HERTZ
+from runner.machine.telemetry_cpu import Row
 from runner.messages.of_gpus import DEVICE_TAKEN
-from runner.results import parity
+from runner.results import clock_settings, parity
 from runner.results.parcel import MAX_EVENTS, MAX_TOTAL_BYTES, MOST_METRICS
 from runner.results.plausible.arrivals import Arrivals
 from runner.results.plausible.counts import Counts
-from runner.results.plausible.phases import Phases
+from runner.results.plausible.windows import Phases
 
 if TYPE_CHECKING:
     from runner.plan.combination import Cell
+
+
+# The event in a line that a cell printed, checked against the protocol and against what the columns of the store hold.
+#
+# bench.protocol says what an event is. A repeat has some ten thousand lines, so what their checks need is looked up once here, and a line
+# that fits is accepted without its function. A line that does not fit goes through it: there is one place that says why.
+
+_MAX_INT32 = 2**31 - 1
+# Event -> its fields whose columns are that narrow.
+_INT32 = {"sample": ("index", "steps"), "operation": ("buffers", "index"), "profile": ("steps",)}
+
+_SECONDS, _COUNT = EVENTS["sample"]["seconds"], EVENTS["sample"]["index"]
+# Event -> the check of each of its fields, but for its kind.
+_CHECKS: dict[str, dict[str, Callable[[Any], bool]]] = {
+    kind: {**fields, "t": _SECONDS, "v": _COUNT} for kind, fields in EVENTS.items()
+}
+_NAMES = {kind: {*checks, "event"} for kind, checks in _CHECKS.items()}
+# JSON's whole numbers have no limit. Event -> its fields that may have one beyond 64 bits.
+_WIDE = {kind: [name for name, fits in checks.items() if fits(2**63)] for kind, checks in _CHECKS.items()}
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number")
+
+
+# json.loads would make a decoder for each line.
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+
+
+def event_of(line: bytes) -> dict[str, Any]:
+    """The event in a line without its end. Raises ProtocolError."""
+    event = _at_once(line) or protocol.parse(line)
+    # Half of a surrogate pair cannot be written as UTF-8. Only an escape can stand for one, and few lines have any.
+    if b"\\u" in line and b"\\ud" in line.lower():
+        try:
+            json.dumps(event, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise ProtocolError("a string is not Unicode text", line) from None
+    kind = event["event"]
+    for name in _INT32.get(kind, ()):
+        if event[name] > _MAX_INT32:
+            raise ProtocolError(f"{kind}.{name} is above 2**31", line)
+    # The columns are doubles.
+    for name in _WIDE[kind]:
+        if isinstance(event[name], int) and abs(event[name]) >= 2**63:
+            event[name] = float(event[name])
+    return event
+
+
+def _at_once(line: bytes) -> dict[str, Any] | None:
+    """The event in a line that fits the protocol; None where bench.protocol.parse must say what is wrong, if anything."""
+    if len(line) > MAX_LINE_BYTES:
+        return None
+    try:
+        text = line.decode("utf-8")
+        event, end = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    if type(event) is not dict or end != len(text):
+        return None
+    kind = event.get("event")
+    if type(kind) is not str or event.keys() != _NAMES.get(kind) or event["v"] != VERSION:
+        return None
+    for name, fits in _CHECKS[kind].items():
+        if not fits(event[name]):
+            return None
+    return event
+
+
+# The summary of a cell's telemetry: energy, heat and throttling over its steady windows. Pure.
+
+
+def on_the_cells_clock(rows: Iterable[Mapping[str, Any]], started_unix: float) -> list[Row]:
+    """The rows with `seconds` from the start of the cell's process, as the samples have it."""
+    return [{"seconds": row["unix"] - started_unix, **{k: v for k, v in row.items() if k != "unix"}} for row in rows]
+
+
+def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], step: float = 1 / HERTZ) -> Row:
+    """The columns of `cells` that telemetry gives, over the steady windows: energy, joules per item, heat, memory, throttling, other work.
+
+    `rows` and `samples` are on the same clock; `step` seconds lie between the rows of a device.
+    Every value is None where the devices did not say.
+    """
+    steady = [sample for sample in samples if sample["stage"] == "steady"]
+    if not steady:
+        return {}
+    devices: dict[str, list[Row]] = {}
+    for row in rows:
+        devices.setdefault(row["device"], []).append(row)
+    begin = min(sample["begin_seconds"] for sample in steady)
+    end = max(sample["begin_seconds"] + sample["seconds"] for sample in steady)
+    cpu = devices.pop("cpu", [])
+    others = {"other_cpus": other_cpus(cpu, begin, end)}
+    of_cpu = [row for row in cpu if row.get("energy_joules") is not None]
+    gpus = devices or ({"cpu": of_cpu} if of_cpu else {})
+    return others | _of_devices(gpus, begin, end, sum(sample["items"] for sample in steady), step) if gpus else others
+
+
+def other_cpus(rows: Sequence[Row], begin: float, end: float) -> float | None:
+    """How many CPUs other work than the cell's kept busy between two times; None where no two rows within them say.
+
+    The counters move in steps of a hundredth of a second, so a little less than none is none.
+    """
+    points: list[tuple[float, float]] = [
+        (row["seconds"], row["machine_cpu_seconds"] - row["cpu_seconds"])
+        for row in rows
+        if begin <= row["seconds"] <= end
+        and row.get("machine_cpu_seconds") is not None
+        and row.get("cpu_seconds") is not None
+    ]
+    if len(points) < 2 or points[-1][0] <= points[0][0]:
+        return None
+    return max(0.0, (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0]))
+
+
+def _of_devices(gpus: Mapping[str, Sequence[Row]], begin: float, end: float, items: int, step: float) -> Row:
+    """The columns of a cell's GPUs, or of the packages of its CPU."""
+    spent = [energy(of_gpu, begin, end, step) for of_gpu in gpus.values()]
+    joules = sum(each for each, _ in spent if each is not None) if all(each is not None for each, _ in spent) else None
+    inside = [row for of_gpu in gpus.values() for row in of_gpu if begin <= row["seconds"] <= end]
+    reasons = 0
+    for row in inside:
+        reasons |= int(row.get("throttle_reasons") or 0)
+    reported = any(row.get("throttle_reasons") is not None for row in inside)
+    heat = [row["temperature_celsius"] for row in inside if row.get("temperature_celsius") is not None]
+    used = [row["memory_bytes"] for row in inside if row["device"] != "cpu" and row.get("memory_bytes") is not None]
+    return {
+        "energy_joules": joules,
+        "energy_source": " and ".join(sorted({source for _, source in spent})) if joules is not None else None,
+        "joules_per_item": joules / items if joules is not None and items else None,
+        "mean_power_watts": joules / (end - begin) if joules is not None and end > begin else None,
+        "max_temperature_celsius": max(heat, default=None),
+        "device_used_bytes": max(used, default=None),
+        "throttled": bool(reasons & clock_settings.THROTTLED) if reported else None,
+        "throttled_by": clock_settings.names(reasons) if reported else None,
+    }
+
+
+def energy(rows: Sequence[Row], begin: float, end: float, step: float = 1 / HERTZ) -> tuple[float | None, str]:
+    """(joules that one device took between two times, "counter" or "power"): of its counter, else the integral of its power.
+
+    None where the rows do not reach from one end to the other, within two sampling steps.
+    """
+    for column, source in (("energy_joules", "counter"), ("power_watts", "power")):
+        points = [(row["seconds"], row[column]) for row in rows if row.get(column) is not None]
+        if len(points) < 2 or points[0][0] > begin + 2 * step or points[-1][0] < end - 2 * step:
+            continue
+        if source == "counter":
+            return value_at(points, end) - value_at(points, begin), source
+        edges = [
+            (begin, value_at(points, begin)),
+            *(p for p in points if begin < p[0] < end),
+            (end, value_at(points, end)),
+        ]
+        return integral(edges), source
+    return None, "none"
+
+
+def integral(points: Sequence[tuple[float, float]]) -> float:
+    """The area below the straight lines between points (time, value)."""
+    return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(points))
+
+
+def value_at(points: Sequence[tuple[float, float]], at: float) -> float:
+    """The value at a time, on the straight line between two points (time, value); beyond the ends, on the line of the last two."""
+    after = next((n for n, (seconds, _) in enumerate(points) if seconds >= at), len(points) - 1)
+    (t0, v0), (t1, v1) = points[max(0, after - 1)], points[max(1, after)]
+    return v0 if t1 == t0 else v0 + (v1 - v0) * (at - t0) / (t1 - t0)
+
 
 # A profile is a table for a person; the bench prints some forty rows of it.
 _MAX_PROFILE_ROWS = 200

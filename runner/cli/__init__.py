@@ -1,1 +1,1 @@
-"""The command `runner`: a file a command."""
+"""The command `runner`: a file a command, or a few that belong together."""

@@ -15,9 +15,8 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from runner.cli.shared import PLAIN, LazyGroup
-from runner.errors import MEANINGS, ExitCode, UserError, code_of, code_of_fault, system_fault
+from runner.errors import MEANINGS, ExitCode, UserError, code_of, code_of_fault, name_stdout_in_faults, system_fault
 from runner.paths import PROJECT
-from runner.streams import name_stdout_in_faults
 
 # In characters. If nothing can run, each combination has its reason.
 _LONGEST_ERROR = 20_000
@@ -89,15 +88,11 @@ class Commands(LazyGroup):
         "complete": "Print the completions of a command's last word.",
     }
     modules: ClassVar[Mapping[str, str]] = {
-        "nodes": "nodes.look",
-        "agent": "nodes.agent",
-        "import_": "archives.import_",
-        "gpu_kit": "archives.gpu_kit",
-        "share": "archives.share",
-        "list": "help.list_",
-        "completion": "help.completion",
-        "complete": "help.completion",
-        "blame": "ladders.blame",
+        **dict.fromkeys(("doctor", "gpus", "nodes", "agent"), "machines"),
+        **dict.fromkeys(("import_", "gpu_kit", "share"), "reference"),
+        **dict.fromkeys(("list", "completion", "complete"), "completion"),
+        "rosetta": "report",
+        "history": "compare",
     }
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -140,7 +135,7 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, context_settings=_HELP, ep
 def _print_version(wanted: bool) -> None:
     if wanted:
         # Only this needs the packages' metadata.
-        from runner.version import runner_version
+        from runner.paths import runner_version
 
         typer.echo(f"runner {runner_version()}")
         raise typer.Exit

@@ -16,15 +16,14 @@ import typer
 from runner.admission.renew import renew
 from runner.cli.report import Reporter, report_path, write_renewed, write_report, write_report_beside
 from runner.cli.shared import TextOrJson, flag_of, note, takes_options
-from runner.errors import ExitCode, NothingBegunError, UserError, code_of_fault, one_code
+from runner.errors import ExitCode, NothingBegunError, UserError, code_of_fault, lasting_stderr, one_code
 from runner.errors import code_of as code_of_error
-from runner.json_document import print_document
 from runner.results.store import RunStore, statuses
 from runner.run import begin, budget, progress
 from runner.run.options import Options
 from runner.run.outlook import print_plan
 from runner.run.prospect import Prospect, lacks_fp32, left_out, of_images
-from runner.streams import lasting_stderr
+from runner.text import print_document
 
 # A year. More is a mistake.
 _MOST_MINUTES = 525_600

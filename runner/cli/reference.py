@@ -1,22 +1,138 @@
-"""The commands `runner reference ...`."""
+"""The commands that carry measurements from machine to machine: reference, share, gpu-kit and import."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bench import identity
+from runner.cli.report import write_report
 from runner.cli.shared import PLAIN, Out, TextOrJson, chosen_runs, note, split_words
-from runner.errors import one_code
-from runner.paths import data_folder
+from runner.errors import NothingBegunError, UserError, naming, one_code
+from runner.kit import archive as archives
+from runner.kit import bundle, shared_run
+from runner.kit.doing import sentence
+from runner.kit.imported import Imported, import_archive
+from runner.paths import data_folder, runner_version
 from runner.results.store import read_bytes, write_bytes
 from runner.text import in_a_line, plural
 from runner.verify.references import display, index_place, is_address, is_index
-from runner.verify.references.download import fetched
+from runner.verify.references.contributed import derived_rows
+from runner.verify.references.contributed.derived_rows import derived
 from runner.verify.references.measured import reference_of
+from runner.verify.references.published import fetched
 from runner.verify.references.saved import SavedError, Shelf, read, to_bytes
-from runner.version import runner_version
+
+# The command `runner gpu-kit`.
+
+
+def gpu_kit(
+    folder: Annotated[Path, typer.Argument(help="The folder to write: a new one, or that of an older kit.")],
+) -> None:
+    """It holds the bench, the runner's part and three small libraries: below 50 MiB. Copy it to the machine, and run
+    `python3 kit.py` there.
+
+    `runner import` makes a run of what the kit measured.
+    """
+    with naming(folder):
+        size = bundle.build(folder)
+    typer.echo(f"{folder}: {size / 1e6:.1f} MB; copy it to a machine with a GPU, and run python3 kit.py there")
+
+
+# The command `runner import`.
+
+
+def import_(
+    archive: Annotated[
+        Path, typer.Argument(help="The archive that a kit has made, or `runner share`.", dir_okay=False)
+    ],
+    out: Out = Path("results"),
+) -> None:
+    """Every line of it is checked as if it came from a cell of this machine. Prints the folder of the run."""
+    read = archives.read(archive)
+    if read.facts.bench_sha256 != identity.source_digest():
+        note("runner: it was measured with another bench than this checkout's; its cells cannot stand beside new ones")
+    imported = import_archive(read, out)
+    for line in [*lines(imported), *(in_a_line(f"skipped {dropped}") for dropped in imported.dropped)]:
+        note(line)
+    note(f"report   {write_report(imported.run.folder)}")
+    typer.echo(str(imported.run.folder))
+
+
+def lines(imported: Imported) -> list[str]:
+    """The import's result in sentences; failures are named."""
+    counts: dict[tuple[str, str], int] = {}
+    for outcome in imported.outcomes:
+        key = outcome.step.kind, outcome.status
+        counts[key] = counts.get(key, 0) + 1
+    said = [f"{count} × {kind} {status}" for (kind, status), count in sorted(counts.items())]
+    rest = "; run kit.py again on the machine that measured it for the rest" if imported.not_done else ""
+    text = [f"{', '.join(said) or 'nothing'}; {imported.not_done} steps were not done{rest}"]
+    shown = [each for each in imported.outcomes if each.status != "ok" or each.step.kind == "events"]
+    text += [in_a_line(f"{each.status:8} {each.step}: {each.reason}") for each in shown]
+    text += [in_a_line(f"energy   {sentence(gpu, *both)}") for gpu, both in imported.energies.items()]
+    return text
+
+
+# The command `runner share`.
+
+# Reasons against a bundle that are named; `runner reference judge` has all.
+_MOST_REASONS = 3
+
+
+def share(
+    run: Annotated[str, typer.Argument(help="A run, by id or folder.")],
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The file to write; or the folder of a collection of references, for a file a cell: one "
+            "that is there, or a name that ends in /.",
+            metavar="PATH",
+        ),
+    ],
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="ACCOUNT",
+            help="In a collection: your account there, which is the first folder. Norms count accounts.",
+        ),
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Write without asking.")] = False,
+    out: Out = Path("results"),
+) -> None:
+    """It shows what will be in it, and asks before it writes. Prints the files that it wrote.
+
+    In the place of UUIDs and of the machine's name are pseudonyms. It has no logs, no names of folders or users, and no repeat that failed.
+    """
+    (folder,) = chosen_runs([run], out)
+    if not yes and not _can_answer():
+        raise UserError(
+            "share asks before it writes, and nobody can answer here; look at a run at a terminal, or say --yes"
+        )
+    bundle = shared_run.bundle_of(folder, shared_run.own_salt())
+    for line in shared_run.shown(bundle, shared_run.salt_path()):
+        note(in_a_line(line, 2000))
+    collection = output.endswith("/") or Path(output).is_dir()
+    files = derived_rows.files_of(bundle, by) if collection else {Path(): bundle.content}
+    if not yes and not typer.confirm(f"write this to {output}?", default=False, err=True):
+        raise NothingBegunError("nothing was written")
+    for name, content in files.items():
+        path = Path(output) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, content)
+        typer.echo(str(path))
+        for why in derived(path).refused[:_MOST_REASONS]:
+            note(f"an index of references would refuse {path}: {why}")
+
+
+def _can_answer() -> bool:
+    return sys.stdin.isatty()
+
 
 Collection = Annotated[Path, typer.Argument(help="Folder of a collection of references.", exists=True, file_okay=False)]
 
@@ -171,7 +287,7 @@ def judge_bundles(
     Exit codes: 0 all are accepted; 1 some are refused; 3 a person must look at some: the first bundle of a contributor or of a cell, a
     further machine, a step time that is far from the others, and what the request changes besides.
     """
-    from runner.verify.references.contributed import collection as contributed
+    from runner.verify.references.contributed import judge as contributed
     from runner.verify.references.contributed.judge import besides, comment
 
     # The names of files are a stranger's.
@@ -201,7 +317,7 @@ def write_index(
 
     Bundles that are refused are skipped, and named.
     """
-    from runner.verify.references.contributed import collection as contributed
+    from runner.verify.references.contributed import judge as contributed
     from runner.verify.references.contributed.index import index_of
     from runner.verify.references.contributed.site import write
 

@@ -13,15 +13,38 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from reports.page import rosetta_stone as stone
+from runner.catalog.names import full_name
 from runner.cli.shared import Out, chosen_runs
 from runner.errors import UserError, fix_of
-from runner.json_document import print_document
 from runner.paths import PROJECT
+from runner.results.store import write_bytes
 from runner.terminal import folded, print_table
-from runner.text import visible
+from runner.text import print_document, visible
 
 if TYPE_CHECKING:
     from reports.data.model import Tables
+
+
+# The command `runner rosetta`.
+
+
+def rosetta(
+    workload: Annotated[str, typer.Argument(help="Such as cnn-cifar10.")],
+    frameworks: Annotated[list[str], typer.Argument(help="Two or more frameworks, such as torch chainer.")],
+    html: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", "--html", help="Write one self-contained HTML page into this file instead."),
+    ] = None,
+) -> None:
+    """Each framework's file is printed with its explanation."""
+    workload, frameworks = full_name(workload), list(map(full_name, frameworks))
+    if html is None and sys.stdout.isatty():
+        return stone.terminal(workload, frameworks)
+    if html is None:
+        return typer.echo(stone.plain(workload, frameworks))
+    write_bytes(html, stone.page(workload, frameworks).encode())
+    return typer.echo(str(html))
 
 
 MOST_NAMED = 6  # runs, above an answer in text
@@ -75,9 +98,18 @@ def write_renewed(folder: Path) -> list[str]:
     return reporter.so_far()
 
 
+# The program of a process beside the run: it writes the report, and prints what the cells have shown by now.
+_BESIDE = """
+import sys
+from pathlib import Path
+from runner.cli.report import write_renewed
+print("\\n".join(write_renewed(Path(sys.argv[1]))))
+"""
+
+
 def write_report_beside(folder: Path) -> subprocess.Popen[bytes]:
     """Start a process that does the same, and prints the lines. It runs only on CPUs on which nothing else wants to run (SCHED_IDLE)."""
-    command = [sys.executable, "-m", "runner.cli.report_beside", str(folder.absolute())]
+    command = [sys.executable, "-c", _BESIDE, str(folder.absolute())]
     nowhere = subprocess.DEVNULL
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT)}
     process = subprocess.Popen(command, stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere, env=environment)
@@ -150,7 +182,7 @@ def print_for_tracker(folders: Sequence[Path], form: str) -> None:
 
 def _print_stored(folders: Sequence[Path], form: str, to_loss: float | None) -> None:
     """Print what the runs hold as markdown, json or csv, which need none of the page's libraries."""
-    from reports.answers import answer_document
+    from reports.answers import answers_table
     from reports.answers.export import comma_separated
     from reports.answers.overview import overview
     from reports.data.tables import FRAMES
@@ -160,8 +192,8 @@ def _print_stored(folders: Sequence[Path], form: str, to_loss: float | None) -> 
         return typer.echo(markdown(overview(_loaded(folders, to_loss, FRAMES))), nl=False)
     tables = _loaded(folders, to_loss)
     if form == "json":
-        return print_document(answer_document.document(tables))
-    return typer.echo(comma_separated(answer_document.records(tables)), nl=False)
+        return print_document(answers_table.document(tables))
+    return typer.echo(comma_separated(answers_table.records(tables)), nl=False)
 
 
 def report(

@@ -11,20 +11,20 @@ import keyword
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 from typer.core import TyperGroup
 
-from runner import interrupt
+from runner import errors
 from runner.errors import UserError, first_problem, fix_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
-    from reports.answers.compact import Compact
-    from reports.answers.export import Table
+    from reports.answers.export import Compact, Table
     from runner.results.on_disk.schema import Frames
 
 # Rich's help would double the start-up time.
@@ -67,15 +67,16 @@ class LazyCommands(Mapping[str, Any]):
         sentence = self._names[name]
         stem = name.replace("-", "_") + ("_" if keyword.iskeyword(name) else "")
         module = import_module(f"{self._package}.{self._modules.get(stem, stem)}")
-        app = getattr(module, "app", None)
-        if app is None:
+        app: Any = module.__dict__.get("app")
+        # One module may hold an app and commands beside it.
+        if isinstance(getattr(module, stem, None), FunctionType):
             app = typer.Typer(**PLAIN)
             app.command(name)(getattr(module, stem))
         command: Any = typer.main.get_command(app)
         command.name = name
         command.help = "\n\n".join(filter(None, (sentence, command.help)))
         # The help of a group needs none of it.
-        from runner.cli.help.furnish import furnish
+        from runner.cli.help import furnish
 
         path = " ".join([*self._package.split(".")[2:], name])
         # A group that is no LazyGroup has all of its commands.
@@ -103,7 +104,7 @@ def _collecting(invoke: Callable[..., Any]) -> Callable[..., Any]:
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
-        interrupt.ends_in_order()
+        errors.ends_in_order()
         return invoke(context)
 
     return collecting

@@ -20,20 +20,20 @@ from runner.cli.reference import shelf
 from runner.cli.report import write_report
 from runner.cli.shared import TextOrJson, chosen_runs, note, split_words, takes_options
 from runner.errors import CannotBeginError, NothingBegunError, UserError
-from runner.json_document import print_document
 from runner.results.on_disk.image_names import is_address
 from runner.results.store import write_bytes
 from runner.run.options import Options
 from runner.run.prospect import Prospect
+from runner.text import print_document
 from runner.verify import causes, output, verification, verification_run
-from runner.verify.fleet.level import Level, chosen, seconds_of, site_here
-from runner.verify.fleet.peer_comparison import with_fleets
+from runner.verify.fleet_run import Level, chosen, seconds_of, site_here
+from runner.verify.peer_comparison import with_fleets
 from runner.verify.references import files, index_place, is_index
-from runner.verify.references.contributed.layout import bundles_in
+from runner.verify.references.contributed.derived_rows import bundles_in
 from runner.verify.references.facts import of_other_code
 from runner.verify.references.saved import Reference
 from runner.verify.verification import Verification
-from runner.verify.verification_document import document
+from runner.verify.verification_run import document
 
 # Cells of references that a note names.
 _MOST_NAMED = 4
@@ -194,14 +194,14 @@ def _preflight(
 ) -> int:
     """Make and print the checks of level 1 or 2; the exit code."""
     # Level 3 needs none of this.
-    from runner.doctor import preflight, textfile
+    from runner.doctor import diagnosis, preflight
     from runner.doctor.diagnosis import print_checks
 
     # An index is asked for the cells of a run, and no run is made.
     own = () if references is not None and is_index(index_place(references)) else _references(references, names)([])
     checks = preflight.preflight(options, level, own)
     if prometheus:
-        write_bytes(prometheus, textfile.of_checks(checks, level))
+        write_bytes(prometheus, diagnosis.of_checks(checks, level))
     if as_json:
         print_document(preflight.document(checks, level))
     else:
@@ -217,8 +217,7 @@ def _references(
     place = place and index_place(place)
     if place is not None and is_index(place):
         # One's own references need none of this.
-        from runner.verify.references.contributed.lookup import references_for, what_it_has
-        from runner.verify.references.contributed.site import IndexSite
+        from runner.verify.references.contributed.site import IndexSite, references_for, what_it_has
 
         if names:
             raise UserError("--reference names one of your own, and --references an index: leave one of the two out")
@@ -260,7 +259,7 @@ def _measure(
         note(sentence)
     if options.nodes is not None:
         # Only this needs them.
-        from runner.verify.fleet.measurement import measure_nodes
+        from runner.verify.fleet_run import measure_nodes
 
         return measure_nodes(options, sys.argv, write_report, time)
     return verification_run.measure_here(options, sys.argv, write_report, each_gpu, further, _limited(time))
@@ -311,9 +310,9 @@ def _told(prometheus: Path | None) -> Iterator[None]:
     except CannotBeginError:
         if prometheus:
             # Only this needs it.
-            from runner.doctor import textfile
+            from runner.doctor import diagnosis
 
-            write_bytes(prometheus, textfile.of_no_begin(3))
+            write_bytes(prometheus, diagnosis.of_no_begin(3))
         raise
 
 
@@ -333,7 +332,7 @@ def _measured(
     if not image or not is_address(image):
         return options
     # Only this needs it.
-    from runner.verify.pinned.foreign_beside import beside as beside_pinned
+    from runner.verify.pinned import beside as beside_pinned
 
     addresses([image])
     return beside_pinned(options, image)
@@ -345,9 +344,9 @@ def _print(
     """Write the files that the options name, and print the verdicts."""
     if prometheus:
         # Only this needs it.
-        from runner.doctor import textfile
+        from runner.doctor import diagnosis
 
-        write_bytes(prometheus, textfile.of_verification(verdicts))
+        write_bytes(prometheus, diagnosis.of_verification(verdicts))
     if junit:
         write_bytes(junit, output.junit(verdicts))
     if markdown:

@@ -22,7 +22,7 @@ NO_CELL = "`--engine {}` starts no cell here; other engines do not need it"
 
 def podman(_: Scene) -> Iterator[Check]:
     """Podman answers, and its runtime starts containers with this machine's control groups."""
-    from runner.engines.podman.podman import PodmanEngine
+    from runner.engines.podman import PodmanEngine
 
     if not os.environ.get("CONTAINER_HOST") and shutil.which("podman") is None:
         return
@@ -41,7 +41,7 @@ def podman(_: Scene) -> Iterator[Check]:
 
 def apptainer(_: Scene) -> Iterator[Check]:
     """User namespaces, /dev/fuse and mksquashfs, which Apptainer needs; and a container of the newest of this user's SIFs, if any."""
-    from runner.engines.apptainer import sif
+    from runner.engines import sif
 
     if shutil.which("apptainer") is None:
         return

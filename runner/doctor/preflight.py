@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from typing_extensions import TypedDict
 
 from bench import rules
-from runner.doctor.folders import folders
-from runner.doctor.gpu_checks import cuda, driver, gpus, mig, mps
-from runner.doctor.limits import clock, processes
-from runner.doctor.scene import FAIL, LACKING, OK, OPEN, Check, Scene, gather
+from runner.doctor.gpu_checks import clock, cuda, driver, gpus, mig, mps, processes
+from runner.doctor.scene import FAIL, LACKING, OK, OPEN, Check, Scene, folders, gather
 from runner.engines import trial
 from runner.engines.base import ReadyImage, Slot
 from runner.errors import CannotBeginError, ExitCode, UndecidedError, UserError, one_code
@@ -37,9 +35,18 @@ from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
 from runner.text import plural
 from runner.verify.causes import Case, of_ceilings
-from runner.verify.probes.ceilings import Ceilings, CeilingsError, best, is_machine_busy, measure
+from runner.verify.probes.ceilings import (
+    OF_THE_DISTRIBUTION,
+    Ceilings,
+    CeilingsError,
+    best,
+    is_machine_busy,
+    measure,
+    measure_yardstick,
+    reference_blas,
+    shortfall,
+)
 from runner.verify.probes.same_bits import Bits, measure_bits, odd_ones
-from runner.verify.probes.yardstick import OF_THE_DISTRIBUTION, measure_yardstick, reference_blas, shortfall
 from runner.verify.references.saved import Reference, SavedCell
 
 # Seconds of level 1, and of level 2 for each device beside that. Slurm kills a HealthCheckProgram after 60 s.

@@ -14,13 +14,13 @@ from runner.engines.base import Engine, EngineError, Settings
 from runner.errors import UserError
 
 if TYPE_CHECKING:
-    from runner.engines.foreign.foreign_engine import ForeignImages
+    from runner.engines.foreign import ForeignImages
 
 # Name -> the class that keeps the protocol `Engine`. It is imported when it is chosen: an engine's libraries are slow to load.
 ENGINES = {
     "docker": "runner.engines.docker.engine:DockerEngine",
-    "podman": "runner.engines.podman.podman:PodmanEngine",
-    "apptainer": "runner.engines.apptainer.apptainer:ApptainerEngine",
+    "podman": "runner.engines.podman:PodmanEngine",
+    "apptainer": "runner.engines.apptainer:ApptainerEngine",
     "venv": "runner.engines.process.venv:VenvEngine",
     "host": "runner.engines.process.host:HostEngine",
 }
@@ -86,7 +86,7 @@ def _make(name: str, settings: Settings) -> Engine:
 def foreign_images(name: str, settings: Settings) -> ForeignImages:
     """The foreign images of the settings, in the containers of the engine of that name, or where it has none of the first that has."""
     # Only this needs them.
-    from runner.engines.foreign.foreign_engine import ForeignImages
+    from runner.engines.foreign import ForeignImages
 
     names = [name] if name in FOREIGN else FOREIGN
     makers = [functools.partial(_make, each, settings) for each in names]
@@ -96,7 +96,7 @@ def foreign_images(name: str, settings: Settings) -> ForeignImages:
 def _with_foreign(name: str, settings: Settings) -> Callable[[Engine], Engine]:
     """Adds the foreign images of the settings to an engine of that name."""
     # Only this needs it.
-    from runner.engines.foreign.foreign_engine import ForeignEngine
+    from runner.engines.foreign import ForeignEngine
 
     images = foreign_images(name, settings)
     return lambda engine: ForeignEngine(engine, images)
@@ -105,8 +105,8 @@ def _with_foreign(name: str, settings: Settings) -> Callable[[Engine], Engine]:
 def _beside(engine: Engine, settings: Settings) -> Engine:
     """The engine `host` with the pinned images that its interpreter is held against; another engine of that name as it is."""
     # Only this needs them.
-    from runner.engines.process.beside import BesideEngine
     from runner.engines.process.host import HostEngine
+    from runner.engines.process.interpreters import BesideEngine
 
     if not isinstance(engine, HostEngine) or settings.against is None:
         return engine

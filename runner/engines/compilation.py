@@ -16,9 +16,8 @@ from runner.catalog.images import IMAGES
 from runner.engines import cell_cache, probe
 from runner.engines.base import Engine, ReadyImage, Slot
 from runner.errors import EngineError
-from runner.images.absent.compiled import CompiledStep, Outcome, faults, steps_faults, sum_of
-from runner.images.absent.program import Program, UnreadableProgramError, read_program
-from runner.images.absent.targets import Target
+from runner.images.compile_program import Program, UnreadableProgramError, read_program
+from runner.images.compiled import CompiledStep, Outcome, Target, faults, steps_faults, sum_of
 from runner.images.tried import adapter_sha256
 from runner.text import visible
 

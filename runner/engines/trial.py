@@ -19,8 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from bench import rules
 from runner import trees
-from runner.catalog.images import ComputeCapability, Image
-from runner.catalog.versions import contradiction, is_within
+from runner.catalog.images import ComputeCapability, Image, contradiction, is_within
 from runner.engines import cell_cache, probe
 from runner.engines.base import Engine, EngineError, ReadyImage, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter

@@ -4,7 +4,7 @@ Two steps: Dockerfile.base on the base image, shared by all images of that base,
 them images/Dockerfile.cuda, where the base brings CUDA and no Python. Between them images/Dockerfile.nvidia for each layer of
 NVIDIA's wheels, shared by all images whose locks hold them, or images/Dockerfile.julia, where the framework is Julia's. The
 builder's own cache makes a second build short; when the tag of all inputs is there, no build is started at all. Two builds
-of the same inputs give the same image: runner/images/undated.py says how.
+of the same inputs give the same image: runner/images/transfer/undated.py says how.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from runner.images.recipe import (
 )
 from runner.images.recipe import recipe as make_recipe
 from runner.images.transfer import folder, registry
-from runner.images.undated import first_difference, undate
+from runner.images.transfer.undated import first_difference, undate
 from runner.paths import PROJECT, cache_folder
 
 if TYPE_CHECKING:

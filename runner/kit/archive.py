@@ -18,8 +18,8 @@ from typing import Annotated, Any, BinaryIO, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from runner.errors import first_problem
-from runner.kit.contribution.run_facts import CpuFacts, Frozen, GpuFacts, RunFacts
-from runner.kit.pack import FACTS, MANIFEST, VERSION, path_of
+from runner.kit.facts_file import FACTS, MANIFEST, VERSION, path_of
+from runner.kit.shared_run import CpuFacts, Frozen, GpuFacts, RunFacts
 from runner.kit.steps import KitStep
 from runner.machine.devices import Refused
 from runner.plan.combination import Skip

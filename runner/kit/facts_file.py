@@ -4,9 +4,15 @@ decides it."""
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
+import io
 import json
+import os
 import re
+import shutil
+import sys
+import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -14,15 +20,133 @@ from pathlib import Path
 from typing import Any
 
 from bench import identity, rules
-from runner.catalog.names import unknown_name
+from runner.catalog.names import full_name, unknown_name
 from runner.engines.process import installed
 from runner.errors import CannotBeginError, UserError
-from runner.kit import pack
-from runner.kit.command_line import say
 from runner.kit.steps import KitStep, Wanted, plan
 from runner.machine.devices import Machine
 from runner.plan.combination import Cell, Skip
-from runner.results.on_disk.whole import replace_bytes
+from runner.results.on_disk.schema import replace_bytes
+from runner.results.parcel import ENDING
+
+# The results of a kit as one archive: facts.json, the parcel of each step, and manifest.json with the digest of every file.
+
+# Of the archive's layout. Until version 3 adapters were checked in steps of their own; versions 1 and 2 had other files.
+VERSION = 4
+
+ARCHIVE, FACTS, MANIFEST = "gpu-kit-results.tar.gz", "facts.json", "manifest.json"
+
+# Of the files of all steps.
+MOST_BYTES = 480 * 2**20
+
+
+def path_of(out: Path, step: KitStep) -> Path:
+    """The parcel of a step. It is written last: the step is done when it is there."""
+    return out / "steps" / f"{step.name}{ENDING}"
+
+
+def said_path(out: Path, step: KitStep) -> Path:
+    """The outcome of a step that is done, for the summary; it stays here."""
+    return out / "steps" / f"{step.name}.said"
+
+
+def said(out: Path, step: KitStep) -> dict[str, Any]:
+    """The document at said_path: `status`, `energy_joules` and a cell's figures. Raises UserError where it was edited."""
+    path = said_path(out, step)
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (ValueError, TypeError):
+        raise UserError(
+            f"{path} is not as this kit wrote it; remove {path_of(out, step)}, and its step is done again"
+        ) from None
+
+
+def is_begun(out: Path) -> bool:
+    """True if a step has ended in this folder, also of an older kit. Before one has, nothing is lost by beginning anew."""
+    ended = (f"*{ENDING}", "*.json", "*/step.json")
+    return (out / FACTS).exists() and any(any((out / "steps").glob(pattern)) for pattern in ended)
+
+
+def size(out: Path) -> int:
+    """How many bytes the parcels of the steps have."""
+    return sum(path.stat().st_size for path in (out / "steps").glob(f"*{ENDING}"))
+
+
+def pack(out: Path, done: Sequence[KitStep]) -> tuple[Path, str]:
+    """Pack what was done so far: the archive, and its sha256 (hex)."""
+    paths = [out / FACTS, *(path_of(out, step) for step in done)]
+    content = packed({path.relative_to(out).as_posix(): path.read_bytes() for path in paths})
+    replace_bytes(out / ARCHIVE, content)
+    return out / ARCHIVE, hashlib.sha256(content).hexdigest()
+
+
+def packed(files: Mapping[str, bytes]) -> bytes:
+    """These files with their manifest as a .tar.gz: the same bytes for the same files."""
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    manifest = json.dumps({"kit": VERSION, "files": digests}, indent=1, sort_keys=True).encode()
+    buffer = io.BytesIO()
+    # Without a time in its header.
+    with (
+        gzip.GzipFile(filename="", fileobj=buffer, mode="wb", mtime=0) as stream,
+        tarfile.open(fileobj=stream, mode="w") as archive,
+    ):
+        for name, content in [(MANIFEST, manifest), *sorted(files.items())]:
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0o644
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def document(value: Any) -> bytes:
+    """A document. A path that is not UTF-8 would not be read again: question marks stand for such characters."""
+    return json.dumps(value, indent=1, ensure_ascii=False).encode("utf-8", "replace")
+
+
+# The command line of kit.py: its options, and the lines that it prints.
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="kit.py", description="Measure this machine's GPU with the frameworks of a Python."
+    )
+    add = top.add_argument
+    add("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: the same on the CPU, without a GPU")
+    add("--gpu", default="all", metavar="NAME", help="index or UUID; default: the first that is free")
+    add("--minutes", type=_minutes, default=9.0, help="time to take; default: 9. Run again, it goes on")
+    add("--out", type=Path, default=Path("gpu-kit-results"), help="folder of the results")
+    add("--python", type=_program, default=sys.executable, help="the one with the frameworks; default: this one")
+    for name, field in (("--frameworks", "frameworks"), ("--workloads", "workloads"), ("--precision", "precisions")):
+        add(name, dest=field, type=_names, default=[], help="these only, between commas; default: all that fit")
+    add("--repeats", type=_repeats, help="of each cell; default: 3")
+    return top
+
+
+def _minutes(text: str) -> float:
+    minutes = float(text)
+    if not 0 < minutes <= 7 * 24 * 60:
+        raise argparse.ArgumentTypeError(f"{text[:80]} is not a number of minutes")
+    return minutes
+
+
+def _repeats(text: str) -> int:
+    repeats = int(text)
+    if not 1 <= repeats <= 100:
+        raise argparse.ArgumentTypeError(f"{text[:80]} is not a number of repeats")
+    return repeats
+
+
+def _program(text: str) -> str:
+    """Cells start in a folder of their own, where a relative path leads elsewhere."""
+    return os.path.abspath(shutil.which(text) or text)  # noqa: PTH100 - a link to an interpreter is an environment
+
+
+def _names(text: str) -> list[str]:
+    return sorted({full_name(word.strip()) for word in text.split(",") if word.strip()})
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
 
 # The digest of facts.json, so that an edit is found.
 _DIGEST = "facts.sha256"
@@ -37,19 +161,19 @@ _OPTIONS = {
 
 def facts_of(options: argparse.Namespace, machine: Machine) -> dict[str, Any]:
     """The content of facts.json, by the first start that measures something. Raises UserError if a later start is on something else."""
-    path = options.out / pack.FACTS
+    path = options.out / FACTS
     packages = installed.packages(options.python)
     if not re.match(r"\d+\.\d+\.\d+", str(packages.get("python"))):
         raise UserError(f"{options.python} tells no version of Python; name another interpreter with --python")
     same: dict[str, Any] = {
-        "kit": pack.VERSION,
+        "kit": VERSION,
         "bench_sha256": identity.source_digest(),
         "device_uuid": machine.gpus[0].uuid if machine.gpus else "",
         "packages": packages,
     }
-    same = json.loads(pack.document(same))
-    if not pack.is_begun(options.out):
-        content = pack.document(same | _planned(options, machine, same["packages"]))
+    same = json.loads(document(same))
+    if not is_begun(options.out):
+        content = document(same | _planned(options, machine, same["packages"]))
         replace_bytes(path.with_name(_DIGEST), hashlib.sha256(content).hexdigest().encode())
         replace_bytes(path, content)
         return dict(json.loads(content))
@@ -70,7 +194,7 @@ def facts_of(options: argparse.Namespace, machine: Machine) -> dict[str, Any]:
 
 def begun(out: Path) -> dict[str, Any]:
     """The facts of an earlier start. Raises UserError where they are not as that start wrote them."""
-    path = out / pack.FACTS
+    path = out / FACTS
     content = path.read_bytes()
     digest = path.with_name(_DIGEST)
     if not digest.is_file() or digest.read_bytes() != hashlib.sha256(content).hexdigest().encode():

@@ -8,8 +8,9 @@ import functools
 import queue
 import threading
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 from runner.catalog.architectures import why_not
@@ -17,13 +18,152 @@ from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import load_catalog
 from runner.catalog.own_networks import OwnNetwork, own_networks
 from runner.catalog.workloads import Workload, load_workloads
-from runner.nodes.link import Heard, Link, opened
-from runner.nodes.transports.transport import Node, Nodes, NodesError
-from runner.nodes.wire import messages, releases
-from runner.nodes.wire.frames import MOST_BODY_BYTES
+from runner.known_messages import explained
+from runner.nodes.frames import MOST_BODY_BYTES, Decoder, FrameError, encode
+from runner.nodes.transports.transport import Node, Nodes, NodesError, Pipe, Started
+from runner.nodes.wire import (
+    MOST_LINE,
+    Begun,
+    Bye,
+    Ended,
+    FromAgent,
+    FromDriver,
+    Hello,
+    Look,
+    Refusal,
+    Run,
+    Versions,
+    difference,
+    from_agent,
+    is_image_name,
+    versions,
+)
 from runner.plan.plan import Cell, not_planned
 from runner.run.options import Options
 from runner.text import in_a_line
+
+# The driver's connection to the agent of one node: what it sends and hears, in threads of its own.
+
+# An agent hands on a line of progress a second, a beat in five, and some words for each repeat. One that says more than this is broken: it
+# would keep the driver from the other nodes. A long frame counts as several, so that a node cannot fill the driver's memory either; the
+# longest of an honest agent is its plan, of some megabytes.
+_MOST_WORDS = 5000.0
+_WORDS_A_SECOND = 50.0
+_WORD_BYTES = 16 << 10
+
+
+class Words:
+    """A limit on the messages of a node: many at once, and then so many a second. The result of each repeat is free once."""
+
+    def __init__(self) -> None:
+        self._left, self._at = _MOST_WORDS, monotonic()
+        # The attempts whose result may still come: those that were ordered, and those that the agent had from before.
+        self._due: set[str] = set()
+        self._begun = False
+
+    def order(self, attempt: str) -> None:
+        """The agent is told to run this attempt: it owes a result."""
+        self._due.add(attempt)
+
+    def count(self, message: FromAgent, size: int) -> None:
+        """Count a message of so many bytes. Raises FrameError where no agent says so much."""
+        if isinstance(message, Ended) and message.attempt in self._due:
+            self._due.discard(message.attempt)
+            return
+        if isinstance(message, Begun) and not self._begun:
+            self._begun = True
+            self._due.update(message.spooled)
+        now = monotonic()
+        self._left = min(_MOST_WORDS, self._left + _WORDS_A_SECOND * (now - self._at)) - 1 - size // _WORD_BYTES
+        self._at = now
+        if self._left < 0:
+            raise FrameError(
+                f"more than {_MOST_WORDS:.0f} messages came at once, of which a long one counts as several"
+            )
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A message of an agent, with its bytes; or the end of the pipe, with what is known of the reason."""
+
+    link: Link
+    message: FromAgent | None
+    body: bytes = b""
+    why: str = ""
+    # True if the agent sent an invalid message: ignore it from then on.
+    broken: bool = False
+
+
+class Link:
+    """A started agent. `heard` is called with each message, and last with the end, from a thread of the link."""
+
+    def __init__(self, node: Node, heard: Callable[[Heard], None]) -> None:
+        """Start it. Raises NodesError."""
+        self.node = node
+        self._heard = heard
+        self._pipe: Pipe = node.start() if node.start else Started.of(node)
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._words = Words()
+        self.closed = False
+        for work in (self._read, self._write):
+            threading.Thread(target=work, daemon=True).start()
+
+    def send(self, message: FromDriver) -> None:
+        """Send without waiting: a stuck agent must not block the driver."""
+        if isinstance(message, Run):
+            self._words.order(message.attempt)
+        self._outgoing.put(encode(message.frame()))
+
+    def hang_up(self) -> None:
+        """Say that there is no more to do, once all that was sent before has gone."""
+        self.closed = True
+        self._outgoing.put(None)
+
+    def end(self, patience: float) -> None:
+        """Wait for the agent's end, and end what is left of it here."""
+        self._pipe.end(patience)
+
+    def waits_for(self) -> str:
+        """The thing that the agent waits for before it can start. Empty: nothing."""
+        return self._pipe.waits_for()
+
+    def _write(self) -> None:
+        # If it is gone, the reading thread says so.
+        with contextlib.suppress(OSError, ValueError):
+            while (content := self._outgoing.get()) is not None:
+                self._pipe.send(content)
+        self._pipe.hang_up()
+
+    def _read(self) -> None:
+        decoder = Decoder()
+        why, broken = "", False
+        try:
+            for chunk in self._pipe.chunks():
+                for frame in decoder.feed(chunk):
+                    message = from_agent(frame)
+                    self._words.count(message, frame.size)
+                    self._heard(Heard(self, message, frame.body))
+        except FrameError as error:
+            why, broken = str(error), True
+            self._pipe.kill()
+        except OSError as error:
+            why = str(error)
+        self.closed = True
+        self._heard(Heard(self, None, why=why or self._why_ended(bytes(decoder.noise)), broken=broken))
+
+    def _why_ended(self, noise: bytes) -> str:
+        code, words = self._pipe.last_words()
+        printed = (words or noise).decode("utf-8", "replace").strip()
+        return f"its agent ended with exit code {code}: {explained(printed) or 'it printed nothing'}"
+
+
+def opened(node: Node, heard: Callable[[Heard], None]) -> Link | NodesError:
+    """A link to a node's agent, or why there is none."""
+    try:
+        return Link(node, heard)
+    except NodesError as error:
+        return error
+
 
 # A node must say what it is within this time: its agent asks Docker, NVML and the catalog. A node that answers later joins the run then.
 LOOK_SECONDS = 120.0
@@ -42,7 +182,7 @@ class Member:
 
     node: Node
     link: Link | None = None
-    hello: messages.Hello | None = None
+    hello: Hello | None = None
     # Why it does not take part.
     why: str = ""
     # True if its installation is this one.
@@ -77,7 +217,7 @@ class Fleet:
     # Why a plan does not follow from the options and the node's devices. By the id of its cells and these facts.
     _checked: dict[tuple[Hashable, ...], str | None] = field(default_factory=dict)
     # The installation here, and what a plan may name.
-    own: messages.Versions = field(default_factory=releases.versions)
+    own: Versions = field(default_factory=versions)
     frameworks: Mapping[str, Any] = field(default_factory=load_frameworks)
     workloads: Mapping[str, Workload] = field(default_factory=load_workloads)
     # A person's own, which no node has.
@@ -160,15 +300,15 @@ class Fleet:
         if message is None:
             member.unreached = not heard.broken
             self.refuse(member, heard.why)
-        elif isinstance(message, messages.Versions):
-            if why := releases.difference(self.own, message):
+        elif isinstance(message, Versions):
+            if why := difference(self.own, message):
                 self.refuse(member, why)
             else:
                 member.alike = True
                 options = self.options.model_dump(mode="json") | (
                     {"gpus": member.node.gpus} if member.node.gpus else {}
                 )
-                look = messages.Look(
+                look = Look(
                     node=member.name,
                     options=options,
                     networks={network.name: network.texts for network in self.networks},
@@ -176,9 +316,9 @@ class Fleet:
                     sharing=member.node.sharing,
                 )
                 heard.link.send(look)
-        elif isinstance(message, messages.Refusal):
+        elif isinstance(message, Refusal):
             self.refuse(member, message.why)
-        elif isinstance(message, messages.Hello):
+        elif isinstance(message, Hello):
             why = (
                 None
                 if member.alike
@@ -199,9 +339,9 @@ class Fleet:
 
     def refuse(self, member: Member, why: str) -> None:
         """A node takes no part, or no more."""
-        member.why = in_a_line(why, messages.MOST_LINE)
+        member.why = in_a_line(why, MOST_LINE)
         if member.link is not None:
-            member.link.send(messages.Bye())
+            member.link.send(Bye())
             member.link.hang_up()
 
     def close(self) -> None:
@@ -209,14 +349,14 @@ class Fleet:
         self._closing = True
         links = [member.link for member in self.members.values() if member.link is not None]
         for link in links:
-            link.send(messages.Bye())
+            link.send(Bye())
             link.hang_up()
         end = time.monotonic() + _BYE_SECONDS
         for link in links:
             link.end(max(0.1, end - time.monotonic()))
         self.nodes.close()
 
-    def _why_not(self, hello: messages.Hello) -> str | None:
+    def _why_not(self, hello: Hello) -> str | None:
         """Why a node cannot take part beside the others, or says what no agent says."""
         if why := self._wrong_plan(hello):
             return f"its plan has an invalid cell ({why})"
@@ -231,7 +371,7 @@ class Fleet:
             return f"its engine is {hello.engine} ({hello.why_engine}), and that of the others {others[0].engine}; choose with --engine"
         return None
 
-    def _wrong_plan(self, hello: messages.Hello) -> str | None:
+    def _wrong_plan(self, hello: Hello) -> str | None:
         """The fault of the first invalid cell of a node's plan. Equal plans of equal devices are looked at once."""
         boards: dict[str, set[str]] = {}
         for gpu in hello.gpus:
@@ -244,10 +384,10 @@ class Fleet:
             self._checked[key] = next(filter(None, whys), None)
         return self._checked[key]
 
-    def _wrong(self, cell: Cell, hello: messages.Hello, gpus: Mapping[str, int]) -> str | None:
+    def _wrong(self, cell: Cell, hello: Hello, gpus: Mapping[str, int]) -> str | None:
         """The part of a planned cell that does not follow from the options, this catalog and the node's devices."""
         options = self.options
-        if not messages.is_image_name(cell.image):
+        if not is_image_name(cell.image):
             return f"image {in_a_line(cell.image, 60)!r}"
         if why := not_planned(cell, options.preset, options.seed, self.workloads, self.frameworks):
             return why
@@ -280,6 +420,6 @@ def opened_fleet(nodes: Nodes, options: Options) -> Iterator[Fleet]:
         fleet.close()
 
 
-def hellos(members: Sequence[Member]) -> dict[str, messages.Hello]:
+def hellos(members: Sequence[Member]) -> dict[str, Hello]:
     """Node -> what it said that it is."""
     return {member.name: member.hello for member in members if member.hello is not None}

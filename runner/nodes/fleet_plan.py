@@ -13,7 +13,7 @@ from runner.errors import UserError
 from runner.machine.devices import Machine
 from runner.nodes import node_table
 from runner.nodes.fleet import Fleet, Member, hellos, opened_fleet
-from runner.nodes.transports.choose import nodes_of
+from runner.nodes.transports import nodes_of
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan, Skip
 from runner.results.on_disk.image_names import is_address

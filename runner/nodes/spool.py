@@ -13,9 +13,9 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from runner import trees
-from runner.engines.ownership import is_dead, owner_of
+from runner.engines.process.process import is_dead, owner_of
 from runner.errors import UserError, fix_of
-from runner.nodes.wire.messages import AttemptId, RunId
+from runner.nodes.wire import AttemptId, RunId
 from runner.paths import cache_folder
 from runner.results.parcel import ENDING, MOST_BYTES, ParcelError, decode
 from runner.results.store import read_bytes, write_bytes

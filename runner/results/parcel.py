@@ -55,7 +55,7 @@ MOST_STILL = 1000
 MOST_XIDS = 1000
 MOST_REASON = 20_000
 MOST_FAULT = 2000
-# Of the log, in characters: as much as runner.engines.slots.LOG_TAIL_BYTES keeps.
+# Of the log, in characters: as much as runner.engines.base.LOG_TAIL_BYTES keeps.
 MOST_LOG = 16 * 1024
 _MOST_DEVICES = 64
 _MOST_FOREIGN = 16

@@ -25,13 +25,12 @@ from runner.results.on_disk import derived
 from runner.results.on_disk.derived import parcel_name as parcel_name
 from runner.results.on_disk.schema import SCHEMA_VERSION as SCHEMA_VERSION
 from runner.results.on_disk.schema import TABLES as TABLES
+from runner.results.on_disk.schema import StoreError as StoreError
 from runner.results.on_disk.schema import arrow_schema as arrow_schema
 from runner.results.on_disk.schema import no_rows as no_rows
-from runner.results.on_disk.schema import of_rows
-from runner.results.on_disk.whole import StoreError as StoreError
-from runner.results.on_disk.whole import other_kind, replace_bytes
-from runner.results.on_disk.whole import read_bytes as read_bytes
-from runner.results.on_disk.whole import write_bytes as write_bytes
+from runner.results.on_disk.schema import of_rows, other_kind, replace_bytes
+from runner.results.on_disk.schema import read_bytes as read_bytes
+from runner.results.on_disk.schema import write_bytes as write_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa

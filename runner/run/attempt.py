@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from bench import rules
 from runner import trees
 from runner.admission.record import Recorder, other_code, wrong_device
-from runner.engines import cell_cache, jit_cache
+from runner.engines import cell_cache
 from runner.engines.host_fault import is_host_fault, is_short_of_room
-from runner.engines.probe import HELD_BY_OTHERS, OPENS_NONE
-from runner.engines.pulse import Pulse
+from runner.engines.probe import HELD_BY_OTHERS, OPENS_NONE, Pulse
 from runner.errors import HOST_FAULTS, EngineError, EngineGoneError, system_fault
 from runner.known_messages import due_again
-from runner.machine import telemetry, telemetry_gpu
+from runner.machine import telemetry
+from runner.machine.telemetry import lost_board
 from runner.machine.telemetry_cpu import Row
 from runner.messages.of_gpus import DEVICE_TAKEN
 from runner.results.parcel import (
@@ -42,8 +42,7 @@ from runner.text import last_line
 
 if TYPE_CHECKING:
     from runner.catalog.images import Image
-    from runner.engines.base import Engine, ReadyImage, Running
-    from runner.engines.slots import Exit, Slot
+    from runner.engines.base import Engine, Exit, ReadyImage, Running, Slot
     from runner.plan.combination import Cell
     from runner.results import store
 
@@ -263,7 +262,7 @@ class Attempt:
             self._room = cell_cache.Room.of(cache)
             self._count_at = self._room.bytes - _COUNT_AFTER_BYTES
             # A CPU cell compiles nothing there.
-            cached = jit_cache.size(cache) if self.slot.device_kind == "cuda" else None
+            cached = cell_cache.size(cache) if self.slot.device_kind == "cuda" else None
             slot = replace(self.slot, seconds=self._most_seconds())
             running = site.engine.start(prepared, self._arguments(), slot, site.run.run_id, self._data(), cache)
         # The limits are the cell's: an engine that froze meanwhile takes none of its time.
@@ -293,7 +292,7 @@ class Attempt:
                 self._running = None
             recorder.close()
         self._settle(ended, recorder, cache)
-        self.lost = self.lost or recording.lost or (telemetry_gpu.lost_board(self.boards) if ended.code else None)
+        self.lost = self.lost or recording.lost or (lost_board(self.boards) if ended.code else None)
         if self.stopped or self.lost or self.passing or self.cut:
             return None
         killed = ended.code in _ENGINE_ENDED and not (ended.out_of_memory or self._ended_by or recorder.problem)
@@ -306,7 +305,7 @@ class Attempt:
             started_unix=_started(recorder, self._began, recording.now() - time.monotonic()),
             wall_seconds=wall,
             still=tuple(still[-MOST_STILL:]),
-            jit_cache_grew_bytes=jit_cache.grew(cache, cached),
+            jit_cache_grew_bytes=cell_cache.grew(cache, cached),
         )
         return *self._stored(parcel, prepared.source), wall
 

@@ -28,9 +28,8 @@ from runner.engines.base import Engine, Settings
 from runner.errors import CannotBeginError, ExitCode, UserError, code_of_fault
 from runner.machine import detect, lease
 from runner.machine.devices import Machine
-from runner.paths import data_folder
-from runner.plan.disk import TOO_LARGE, fitting
-from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
+from runner.paths import data_folder, runner_version
+from runner.plan.durations import TOO_LARGE, Durations, earlier_preparations, earlier_seconds, fitting
 from runner.plan.plan import Cell, Plan
 from runner.plan.plan import plan as make_plan
 from runner.results import store
@@ -40,7 +39,6 @@ from runner.run import budget
 from runner.run.options import Options, UsageError, stored_options
 from runner.run.prospect import Prospect
 from runner.text import plural, visible
-from runner.version import runner_version
 
 
 def look_ahead(options: Options, minutes: float | None = None) -> Prospect:

@@ -24,7 +24,7 @@ from runner.engines.base import ReadyImage
 from runner.engines.process import installed
 from runner.errors import CannotBeginError, ExitCode, HostFaultError
 from runner.known_messages import is_of_the_host
-from runner.machine import clocks, lease, nvml, telemetry, telemetry_gpu
+from runner.machine import clocks, lease, nvml, telemetry
 from runner.machine.devices import Gpu
 from runner.plan.durations import Preparation
 from runner.plan.plan import Cell
@@ -116,7 +116,7 @@ def execute(
         monitor = stack.enter_context(telemetry.Monitor())
         site = attempt_context(prospect, run, monitor, planned_code(run))
         cool_down = prospect.options.cool_down and boards
-        sampler = telemetry_gpu.GpuSampler(stack.enter_context(nvml.session())) if cool_down else None
+        sampler = telemetry.GpuSampler(stack.enter_context(nvml.session())) if cool_down else None
         observer = stack.enter_context(progress.observer(prospect, jobs, ends_at))
         durations = prospect.durations
         cells = CellRunner(site, prospect.machine, observer, durations.seconds, sampler, learn=durations.learn)

@@ -16,7 +16,6 @@ from typing_extensions import TypedDict
 
 from bench import rules
 from runner.catalog.workloads import load_workloads
-from runner.json_document import print_document
 from runner.machine.devices import Refused
 from runner.paths import PROJECT
 from runner.plan.plan import Cell, Skip
@@ -27,7 +26,7 @@ from runner.run.budget import Forecast
 from runner.run.dispatch import Job, Span
 from runner.run.prospect import REPEATS, Prospect, lacks_fp32, left_out, of_images
 from runner.terminal import columns, folded, print_table
-from runner.text import length, plural, visible
+from runner.text import length, plural, print_document, visible
 
 # The words before the name of an image that runs instead.
 _TWIN = "; its CPU twin "

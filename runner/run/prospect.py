@@ -14,9 +14,8 @@ from runner.catalog.images import Image
 from runner.engines.base import Engine
 from runner.machine import lease
 from runner.machine.devices import Machine
-from runner.plan.breadth import tiers
 from runner.plan.durations import Durations
-from runner.plan.plan import Cell, Plan
+from runner.plan.plan import Cell, Plan, tiers
 from runner.plan.request import BEST
 from runner.results import store
 from runner.results.rank.time_to_loss import FEWEST_SEEDS

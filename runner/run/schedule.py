@@ -20,7 +20,7 @@ from runner.engines.base import EngineError, EngineGoneError, ReadyImage, Slot
 from runner.engines.host_fault import is_host_fault, of_disk, rooms
 from runner.errors import HostFaultError, UserError
 from runner.machine.devices import Gpu, Machine
-from runner.machine.telemetry_gpu import GpuSampler, lost_board
+from runner.machine.telemetry import GpuSampler, lost_board
 from runner.plan.combination import Cell
 from runner.results.parcel import MOST_REASON, Parcel
 from runner.run.attempt import Attempt, AttemptContext

@@ -19,8 +19,7 @@ from runner.catalog import cuda as cuda_releases
 from runner.results.on_disk import roles
 from runner.results.on_disk.observed import differ
 from runner.results.on_disk.other_work import OtherWork
-from runner.verify.probes import yardstick
-from runner.verify.probes.ceilings import Ceilings, best, is_machine_busy
+from runner.verify.probes.ceilings import OF_THE_DISTRIBUTION, Ceilings, best, is_machine_busy, reference_blas
 from runner.verify.references.clock_telemetry import Telemetry
 from runner.verify.references.facts import Facts
 
@@ -134,11 +133,9 @@ def _ptx(case: Case) -> Iterator[Cause]:
 
 
 def _blas(case: Case) -> Iterator[Cause]:
-    blas = yardstick.reference_blas(case.ceilings.libraries) if case.ceilings else None
+    blas = reference_blas(case.ceilings.libraries) if case.ceilings else None
     if blas:
-        yield Cause(
-            "the reference BLAS", f"its BLAS is {blas}, which is not made for speed", yardstick.OF_THE_DISTRIBUTION
-        )
+        yield Cause("the reference BLAS", f"its BLAS is {blas}, which is not made for speed", OF_THE_DISTRIBUTION)
 
 
 def _threads(case: Case) -> Iterator[Cause]:

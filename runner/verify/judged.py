@@ -10,9 +10,9 @@ from typing import Any
 from reports.answers.health import CellHealth, Confidence, FleetHealth, GpuHealth, Health, NodeHealth, advice
 from reports.wording import apart, cell_name, listing, times
 from runner.text import plural
-from runner.verify.fleet.map import racks as racks_of
-from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.outliers import FleetFinding
+from runner.verify.output import racks as racks_of
+from runner.verify.peer_comparison import with_fleets
 from runner.verify.references.facts import Facts
 from runner.verify.references.saved import Reference
 from runner.verify.verdict import PASS

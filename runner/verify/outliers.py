@@ -63,7 +63,7 @@ PRIOR_FREEDOM = 4.0
 SMALLEST_GAP = MARGINS["cuda"]
 
 # If the spread of a model is known from so many machines that it need not be assumed, the limit alone keeps healthy devices out, and a
-# smaller gap can be told. A gap below that of a node is still not worth taking a device out (runner.verify.fleet.nested).
+# smaller gap can be told. A gap below that of a node is still not worth taking a device out (runner.verify.peer_comparison).
 SMALLEST_KNOWN_GAP = 0.02
 
 # Machines that show less than this are rounded times, or copies of one another: no two GPUs are so alike.

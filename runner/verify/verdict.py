@@ -44,8 +44,7 @@ import numpy as np
 
 from reports.wording import times
 from runner.errors import one_code
-from runner.results.rank.blocks import Scatter, moderated_scatter
-from runner.results.rank.stalled import more_stalled
+from runner.results.rank.blocks import Scatter, moderated_scatter, more_stalled
 from runner.results.statistics import (
     REPEAT_DEVIATION,
     SESSION_DEVIATION,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from reports.wording import times
+from reports.wording import apart, times
 from runner.errors import ExitCode
 from runner.results.cells import MISSING, StoredCell, foreign_processes, middle, not_yet_run, run_word
 from runner.results.rank.blocks import Scatter
@@ -20,31 +20,98 @@ from runner.results.store import RunStore
 from runner.text import number
 from runner.verify.causes import Case, Cause, causes, per_cent
 from runner.verify.outliers import FleetFinding
-from runner.verify.pinned.measured_beside import PinnedBeside, is_installation, pinned_beside, ratios, without_pinned
-from runner.verify.pinned.release_limits import explained_up_to
+from runner.verify.pinned import PinnedBeside, explained_up_to, is_installation, pinned_beside, ratios, without_pinned
 from runner.verify.probes.ceilings import is_machine_busy
-from runner.verify.references.among import AmongMachines, among_machines
-from runner.verify.references.comparability import ChosenReference, reference_for
+from runner.verify.references.comparability import AmongMachines, ChosenReference, among_machines, reference_for
 from runner.verify.references.facts import DifferentFact, Facts
 from runner.verify.references.measured import Measured, read_runs
+from runner.verify.references.published import ModelledStep, modelled_step
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference
-from runner.verify.step_model import ModelledStep, modelled_step
-from runner.verify.together import Together, together
 from runner.verify.verdict import (
+    FEWEST_TOGETHER,
     MARGINS,
     PASS,
     CellVerdict,
     Ratio,
     Sides,
+    VariancePart,
     excused,
     exit_code,
     meaning,
     questions_of,
     ratios_to_references,
+    reach_of,
     repeats_to_tell,
     sessions_to_tell,
+    verdict_from,
     verdict_of,
 )
+
+# All cells of a run beside their references, as a test of its own: one factor that is common to them. Pure.
+#
+# Each cell's log ratio counts by its precision: the inverse of the variance that its repeats leave. Cells may differ by more than that,
+# since a fault need not slow all cells alike. Then the variance between cells counts as well (DerSimonian and Laird, Control. Clin.
+# Trials 7, 1986). A session moves all cells of a run alike, so its scatter is not divided by their number.
+
+
+@dataclass(frozen=True)
+class Together:
+    """The cells that one run measured on one kind of device, judged as one."""
+
+    run_id: str
+    device_kind: str
+    cells: int
+    ratio: float
+    low: float  # of the 90 % interval
+    high: float
+    margin: float
+    verdict: CellVerdict
+
+    @property
+    def name(self) -> str:
+        """The name of its row."""
+        return f"all {self.cells} cells together"
+
+    @property
+    def reason(self) -> str:
+        """The result as a sentence, with the shift, its interval and what they mean beside the margin."""
+        ends = f"ratio, 90 % interval: {self.low:.3f} to {self.high:.3f}"
+        said = f"a step of the {self.cells} cells of {self.run_id} together {apart(self.ratio)} as in their references ({ends})"
+        means = meaning(self.verdict, self.ratio, (self.low, self.high), self.margin)
+        if self.low > 1 and self.verdict != "slow":
+            means += "; equal is ruled out: they did become slower"
+        elif self.high < 1 and self.verdict != "fast":
+            means += "; equal is ruled out: they did become faster"
+        return f"{said}: {means}"
+
+    @property
+    def passes(self) -> bool:
+        return self.verdict in PASS
+
+
+def together(run_id: str, device_kind: str, ratios: Sequence[Ratio], margin: float, questions: int) -> Together | None:
+    """The whole of some cells, of which every ratio is sound and is one of so many `questions`; None of fewer than FEWEST_TOGETHER."""
+    if len(ratios) < FEWEST_TOGETHER:
+        return None
+    logs = np.log([ratio.value for ratio in ratios])
+    own = np.array([ratio.of_repeats.variance for ratio in ratios])
+    weights = 1 / own
+    middle = float(np.average(logs, weights=weights))
+    squares = float(np.sum(weights * (logs - middle) ** 2))
+    scale = float(np.sum(weights) - np.sum(weights**2) / np.sum(weights))
+    own += max(0.0, (squares - (len(ratios) - 1)) / scale)
+    shares = (1 / own) / np.sum(1 / own)
+    log = float(np.sum(shares * logs))
+    of_cells = shares**2 * own
+    freedom = float(np.sum(of_cells) ** 2 / np.sum(of_cells**2 / [ratio.of_repeats.freedom for ratio in ratios]))
+    of_sessions = VariancePart(
+        float(np.sum(shares * [ratio.of_sessions.variance for ratio in ratios])),
+        float(np.sum(shares * [ratio.of_sessions.freedom for ratio in ratios])),
+    )
+    parts = (VariancePart(float(np.sum(of_cells)), freedom), of_sessions)
+    ends = [math.exp(log + sign * reach_of(parts)) for sign in (-1, 1)]
+    verdict = verdict_from(log, parts, margin, questions)
+    return Together(run_id, device_kind, len(ratios), math.exp(log), ends[0], ends[1], margin, verdict)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runner import known_messages
-from runner.engines.docker import cdi
+from runner.engines.docker import container as cdi
 from tests.engine.gpu_runs import Run, ended, nothing_is_left, rows
 from tests.engine.test_doctor import doctor
 from tests.stand_ins.engine import OwnEngine, why_no_cdi, why_not

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT, Image
-from runner.engines import ownership
 from runner.engines.base import LOG_TAIL_BYTES, EngineError, ReadyImage, Slot
 from runner.engines.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine, DockerRunning
+from runner.engines.process.process import owner_of
 
 from .conftest import CPU_SLOT
 
@@ -243,7 +243,7 @@ def test_a_gpu_request_that_cannot_be_met_fails_and_never_runs_on_the_cpu(
 ) -> None:
     with pytest.raises(EngineError, match="could not be started"):
         start("print('ran')", slot=Slot("cuda", ("GPU-00000000-0000-0000-0000-000000000000",), (), None))
-    here = ownership.owner_of(os.getpid())
+    here = owner_of(os.getpid())
     assert client.containers.list(all=True, filters={"label": f"{OWNER_LABEL}={here}"}, ignore_removed=True) == []
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from runner.catalog.images import PROJECT, load_catalog
 from runner.engines.base import ReadyImage, Slot
-from runner.engines.docker import cdi
+from runner.engines.docker import container
 from runner.engines.docker.engine import DockerEngine
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, uuid_of
@@ -92,7 +92,7 @@ def test_an_engine_that_has_no_hook_by_this_name_gives_its_gpus_without_the_name
     """Docker before 29 refuses the name as Docker 29 does where dockerd found no hook."""
     Fleet((FakeGpu(),)).write(fleet_file)
     monkeypatch.setenv("DOCKER_HOST", own.url)
-    monkeypatch.setattr(DockerEngine, "_hook", cdi.HOOK_DRIVER)
+    monkeypatch.setattr(DockerEngine, "_hook", container.HOOK_DRIVER)
     engine = DockerEngine()
     prepared = ReadyImage(load_catalog()["torch-2.15.0-cu132"], tiny, ("nvidia-smi",))
     slot = Slot("cuda", (uuid_of(0),), (), None)

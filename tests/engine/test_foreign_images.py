@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from runner.engines import foreign_images
-from runner.engines.apptainer.apptainer import ApptainerEngine
+from runner.engines.apptainer import ApptainerEngine
 from runner.engines.base import Settings
 from runner.engines.docker.engine import RUN_LABEL, DockerEngine
-from runner.engines.foreign.foreign_engine import Looked
+from runner.engines.foreign import Looked
 from runner.errors import EngineError
 from runner.paths import PROJECT
 from runner.results.rows import rows_of

@@ -16,11 +16,11 @@ import pytest
 
 from runner.catalog import guarantees
 from runner.catalog.images import Image
-from runner.engines.apptainer import sif
-from runner.engines.apptainer.apptainer import ApptainerEngine
+from runner.engines import sif
+from runner.engines.apptainer import ApptainerEngine
 from runner.engines.base import Engine, EngineError, ReadyImage, Slot
 from runner.engines.docker.engine import DockerEngine
-from runner.engines.podman.podman import PodmanEngine
+from runner.engines.podman import PodmanEngine
 from runner.engines.process.venv import VenvEngine
 from runner.results.on_disk.isolation import caveat, not_held
 from tests.fixtures.lies import PLAY, honest, row_of

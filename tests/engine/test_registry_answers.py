@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from runner.doctor import builds
+from runner.doctor import container_engine
 from runner.doctor.scene import WARN, Scene
 from runner.images.docker_client import DeniedError, DockerError, NotThereError, pull_image, registry_digest
 from runner.paths import find_program
@@ -194,7 +194,7 @@ def test_each_answer_of_a_registry_has_its_sentence_and_its_remedy(
 def of_the_doctor(client: Any, reference: str) -> Any:
     """The doctor's row on base images, where the engine has none of them and this one's registry is asked."""
     scene = Scene((), None, (), None, client, None, {}, None, reference.replace("3.11", "{python}"))
-    (row,) = builds.base_image(scene)
+    (row,) = container_engine.base_image(scene)
     assert row.status == WARN
     return row
 

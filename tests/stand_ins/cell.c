@@ -1,5 +1,5 @@
 /* The one program of the tiny image: a cell that replays a recorded stream, called as nvidia-smi the list of its GPUs, and called as
- * python what the doctor's question to CUDA prints (runner/engines/docker/gpu_trial.py).
+ * python what the doctor's question to CUDA prints (runner/engines/docker/container.py).
  *
  * It sees the GPUs that the hook's stand-in wrote into /dev/dlbench-gpus, or those that CDI edits put into its environment as
  * DLBENCH_GPU_<place>, and no others. In the stream

@@ -33,7 +33,7 @@ from runner import engines
 from runner.cli.main import app
 from runner.known_messages import due_again
 from runner.results.parcel import decode
-from runner.results.plausible import windows, work
+from runner.results.plausible import counts, windows
 from runner.results.store import RunStore, read
 
 LOADED = (jinja2, pandas, reports.page.render, runner.cli.matrix, runner.run.execution, runner.verify.machine_health)
@@ -176,7 +176,7 @@ def main(folder: Path, how: str, numbers: Sequence[int]) -> None:
     engines.ENGINES = dict.fromkeys(["toy", *engines.ENGINES], "tests.unit.toy_runner:ToyEngine")
     engines.AUTOMATIC = ["toy"]
     # As in the toy runner: a toy prints what a CPU measured in half a minute.
-    work.most_operations = lambda *_: None
+    counts.most_operations = lambda *_: None
     windows._SPENT = 0.0
     status, operations = (
         matrix(folder / "whole" / "results", *WORDS, how=how) if (folder / "whole").mkdir() is None else (1, 0)

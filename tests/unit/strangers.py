@@ -36,14 +36,14 @@ from reports.page.render import render
 from runner import trees
 from runner.admission import sets as sets  # loaded now: what Python compiles later would be a write of the attack
 from runner.admission.admit import store_parcel
-from runner.admission.event_lines import event_of
 from runner.admission.judges import HostFacts
+from runner.admission.record import event_of
 from runner.errors import UserError
 from runner.kit import archive
+from runner.kit.facts_file import packed
 from runner.kit.imported import import_archive
-from runner.kit.pack import packed
-from runner.nodes.wire import messages
-from runner.nodes.wire.frames import MAGIC, Decoder, encode
+from runner.nodes.frames import MAGIC, Decoder, encode
+from runner.nodes.wire import Ended, from_agent
 from runner.plan.durations import earlier_preparations, earlier_seconds
 from runner.results import parcel as parcels
 from runner.results.store import RunStore
@@ -251,7 +251,7 @@ def of_frames(folder: Path) -> Attack:
     repeat = nodes.parcel_of()
     cell, body = nodes.make_cell(image="torch-2.13.0-cpu"), parcels.encode(repeat)
     unpacked = gzip.decompress(body)
-    frames = [messages.Ended(attempt=str(repeat.attempt)).frame(body), *(message.frame() for message in nodes.SAID)]
+    frames = [Ended(attempt=str(repeat.attempt)).frame(body), *(message.frame() for message in nodes.SAID)]
 
     def attack(chance: random.Random) -> None:
         if chance.random() < 0.3:
@@ -265,7 +265,7 @@ def of_frames(folder: Path) -> Attack:
             header = json.dumps(odd_somewhere(frame.header, chance)).encode()
             content = MAGIC + struct.pack(">II", len(header), len(frame.body)) + header + frame.body
         for found in Decoder().feed(content):
-            if isinstance(messages.from_agent(found), messages.Ended):
+            if isinstance(from_agent(found), Ended):
                 parcels.decode(found.body, "x")
 
     return attack

@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from runner.catalog.images import Image
-from runner.cli.help.examples import EXAMPLES
+from runner.cli.help import EXAMPLES
 from runner.cli.main import app
 from runner.engines.base import Engine
 from runner.results.store import RunStore

@@ -202,7 +202,7 @@ def test_a_key_of_an_engine_test_is_of_the_programs_and_commands_that_it_starts_
         "runner/run/attempt.py",
         "runner/engines/process/keeper.py",
     }
-    assert "runner/cli/nodes/agent.py" in files_of("tests/engine/test_nodes.py", "run")
+    assert "runner/cli/machines.py" in files_of("tests/engine/test_nodes.py", "run")
     assert not [name for name in runs if name.startswith("reports/")]
 
 

@@ -21,17 +21,17 @@ WINGS = (
 )  # fmt: skip
 # What every wing may import beside.
 GROUND = (
-    "runner.json_document",
+    "runner.text",
     "runner.errors",
-    "runner.interrupt",
+    "runner.errors",
     "runner.paths",
     "runner.text",
-    "runner.streams",
+    "runner.errors",
     "runner.terminal",
     "runner.trees",
     "runner.known_messages",
     "runner.messages",
-    "runner.version",
+    "runner.paths",
 )
 HALLS = ("reports.data", "reports.answers", "reports.page")
 

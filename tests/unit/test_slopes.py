@@ -15,8 +15,8 @@ from reports.data import tables
 from runner.admission import renew
 from runner.cli.main import app
 from runner.nodes import fleet as fleets
+from runner.nodes import wire as messages
 from runner.nodes.fleet_plan import prospect_of
-from runner.nodes.wire import messages
 from runner.results.on_disk import derived
 from runner.run.options import Options
 from tests.fixtures import stored, synthetic

@@ -27,8 +27,8 @@ from tests.fixtures.mounts import tmpfs
 _OTHERWISE = {
     "reports/page/cache.py": "a fault is passed over: nothing is kept then",
     "runner/cli/main.py": "it writes to nowhere",
-    "runner/engines/docker/same_files.py": "its error is caught, and the sentence has the folder",
-    "runner/engines/folder_probe.py": "its error is caught, and the sentence has the folder",
+    "runner/engines/docker/read_back.py": "its error is caught, and the sentence has the folder",
+    "runner/engines/host_fault.py": "its error is caught, and the sentence has the folder",
     "runner/engines/process/keeper.py": "it writes to /proc, and a fault there is passed over",
     "runner/images/builder.py": "its log is opened there, and each write to it is named",
     "runner/images/transfer/folder.py": "its error is caught, and the sentence has the folder",
@@ -159,7 +159,7 @@ def test_a_command_whose_module_a_full_disk_cut_short_says_the_remedy(tmp_path: 
         return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
 
     assert listed().returncode == 0
-    (bytecode,) = (tmp_path / "bytecode").rglob("list_.*.pyc")
+    (bytecode,) = (tmp_path / "bytecode").rglob("runner/cli/completion.*.pyc")
     os.truncate(bytecode, 500)
     ended = listed()
     assert ended.returncode == ExitCode.CANNOT_BEGIN

@@ -31,10 +31,10 @@ from runner.engines.process.host import HostImage
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
 from runner.errors import UserError
 from runner.nodes import driver, fleet, node_agent, tracker
+from runner.nodes.frames import MAGIC
 from runner.nodes.transports import transport
-from runner.nodes.wire.frames import MAGIC
-from runner.nodes.wire.messages import Beat, FromAgent, Look, Progress
-from runner.results.plausible import windows, work
+from runner.nodes.wire import Beat, FromAgent, Look, Progress
+from runner.results.plausible import counts, windows
 from runner.run.prospect import Prospect
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -253,7 +253,7 @@ def main() -> None:
     if not os.environ.get("DLBENCH_TOY_SYNCS"):
         os.fsync = lambda _: None  # as in the tests' own process: nothing here need outlive a power failure
     # A toy prints what a CPU measured in half a minute, faster than any device computes it.
-    work.most_operations = lambda *_: None
+    counts.most_operations = lambda *_: None
     windows._SPENT = 0.0
     engines.ENGINES = dict.fromkeys(["toy", *engines.ENGINES], "tests.unit.toy_runner:ToyEngine")
     engines.AUTOMATIC = ["toy"]

@@ -1,4 +1,4 @@
-"""The commands `runner images ...`: a file a command. This file loads Typer only, so that the help starts fast."""
+"""The commands `runner images ...`. This file loads Typer only, so that the help starts fast."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 class ImageCommands(LazyGroup):
     package = "runner.cli.images"
-    modules: ClassVar[Mapping[str, str]] = {"new": "lock", "update": "lock", "export": "push"}
+    modules: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("new", "update", "pin"), "lock"),
+        **dict.fromkeys(("export", "prune"), "push"),
+        **dict.fromkeys(("ci_matrix", "reproduce"), "build"),
+        **dict.fromkeys(("files", "check"), "list"),
+    }
     names: ClassVar[Mapping[str, str]] = {
         "list": "Show every image of the catalog.",
         "show": "Show all facts of images and what their locks install, or look into docker:REPOSITORY:TAG.",

@@ -1,23 +1,75 @@
-"""The command `runner images build`."""
+"""The commands that build images: build, reproduce, and ci-matrix for the jobs that do."""
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from runner.catalog.architectures import AARCH64, why_not
 from runner.catalog.images import Image
-from runner.cli.images import chosen, raise_together
+from runner.cli.images import Names, SomeNames, chosen, one_after_another, raise_together
 from runner.cli.shared import BaseImage, note
 from runner.engines.base import Settings
 from runner.engines.docker.engine import DockerEngine
-from runner.errors import CannotBeginError, UserError
+from runner.errors import CannotBeginError, UserError, one_code
 from runner.images import builder, generated_files
 from runner.images.docker_client import connect, list_images
+from runner.images.recipe import recipe
 from runner.images.transfer import registry
 from runner.results.store import write_bytes
+
+# The command `runner images ci-matrix`.
+
+
+def ci_matrix(
+    names: SomeNames = None,
+    missing_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGISTRY", help="Only the images that this registry lacks: it has none of just these inputs."
+        ),
+    ] = None,
+    base_image: BaseImage = None,
+) -> None:
+    """GitHub builds one job for each image of the matrix, and one more on a machine of the architecture that `index` names."""
+    images = chosen(names)
+    if not names:
+        # Nobody has built these, so their jobs would be red for ever. Named, they are built.
+        images = [image for image in images if image.untested is None]
+    if missing_from:
+        recipes = [recipe(image, base_image) for image in images]
+        images = [lacking.image for lacking in registry.missing(connect(), recipes, missing_from)]
+    rows = [
+        {
+            "image": image.name,
+            "accelerator": image.accelerator,
+            "index": AARCH64.docker if why_not(image, AARCH64.name) is None else "",
+        }
+        for image in images
+    ]
+    typer.echo(json.dumps({"include": rows}))
+
+
+# The command `runner images reproduce`.
+
+
+def reproduce(names: Names, base_image: BaseImage = None) -> None:
+    """Builds without any earlier layer, and compares with the image that is here, or that the registry has. Exit code 1: one differs."""
+    client = connect()
+    different: list[str] = []
+
+    def build_twice(image: Image) -> None:
+        image_id = builder.build(image, base_image, note, client)
+        difference = builder.build_again(client, builder.recipe_here(client, image, base_image), image_id, note)
+        different.extend([difference] if difference else [])
+        typer.echo(f"{image.name} {image_id} " + (f"differs: {difference}" if difference else "is reproduced"))
+
+    one_after_another(build_twice, chosen(names))
+    raise typer.Exit(one_code(bool(different), is_open=False))
 
 
 def build(

@@ -1,4 +1,4 @@
-"""The commands `runner images new`, `runner images lock` and `runner images update`."""
+"""The commands of pins: lock, update and pin."""
 
 from __future__ import annotations
 
@@ -12,13 +12,61 @@ import typer
 from runner.catalog.images import IMAGES, Image, load_catalog, load_image
 from runner.catalog.skeleton import new_image
 from runner.catalog.workloads import adapters, load_workloads
-from runner.cli.images import LastDay, Names, SomeNames, chosen, last_day, one_after_another
-from runner.cli.shared import note
+from runner.cli.images import LastDay, Names, SomeNames, chosen, last_day, one_after_another, raise_together
+from runner.cli.shared import BaseImage, note
 from runner.errors import CannotBeginError, UserError, one_code
 from runner.images import consistency as rules
 from runner.images import generated_files
 from runner.images import update as updates
-from runner.images.locking import LockError, make_lock
+from runner.images.docker_client import connect
+from runner.images.locking import LockError, make_lock, pin_base, pin_published
+from runner.images.recipe import recipe
+from runner.images.transfer import registry as registries
+
+# The command `runner images pin`.
+
+
+def pin(
+    names: SomeNames = None,
+    registry: Annotated[
+        str | None, typer.Option(help="Pin the images that were pushed to this registry, instead of the base images.")
+    ] = None,
+    base_image: BaseImage = None,
+) -> None:
+    """Asks the base images' registries for the digests; with --registry, asks that one, by default for all tested images."""
+    if registry:
+        images = [image for image in chosen(names) if names or image.untested is None]
+        _pin_published(images, registry, base_image)
+        return
+    if not names:
+        raise UserError("name the images whose base is to be pinned, such as 'torch-*', or give --registry")
+    # First: a mistake in a file is said on a machine without an engine, too.
+    images = chosen(names)
+    client = connect()
+    one_after_another(
+        lambda image: typer.echo(f"{image.name} {image.base} {pin_base(image, client)}"),
+        images,
+    )
+
+
+def _pin_published(images: list[Image], registry: str, base_image: str | None) -> None:
+    """Raises UserError, once the images that are there are pinned, for those that are not."""
+    client = connect()
+    absent: list[UserError] = []
+    there = []
+    for image in images:
+        image_recipe = recipe(image, base_image)
+        try:
+            reference = registries.digest_of(client, image_recipe, registry)
+        except registries.RegistryError as error:
+            absent.append(error)
+            continue
+        pin_published(image, reference)
+        there.append(image_recipe)
+        typer.echo(f"{image.name} {reference}")
+    for name in registries.pin_layers(client, there, registry):
+        note(f"{name}: its digest is in images/{registries.LAYERS.name}")
+    raise_together(absent, len(there))
 
 
 def new(

@@ -16,12 +16,11 @@ from runner.catalog.images import Image, read_pins
 from runner.cli.images import Names, chosen
 from runner.cli.shared import TextOrJson
 from runner.images.recipe import recipe
-from runner.json_document import print_document
 from runner.results.on_disk.image_names import NO_LOCK, is_address
-from runner.text import in_a_line
+from runner.text import in_a_line, print_document
 
 if TYPE_CHECKING:
-    from runner.engines.foreign.foreign_engine import Looked
+    from runner.engines.foreign import Looked
 
 
 class ListedImage(Image):

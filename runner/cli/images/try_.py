@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import typer
 
 from runner.catalog.architectures import for_machine, kernel_machine
-from runner.catalog.frameworks import load_frameworks
+from runner.catalog.frameworks import Framework, load_frameworks
 from runner.catalog.images import CatalogError, Image
-from runner.catalog.names import unknown_name
-from runner.catalog.workloads import load_workloads
+from runner.catalog.names import PresetName, unknown_name
+from runner.catalog.workloads import Workload, load_workloads
 from runner.cli.images import Names, chosen
 from runner.cli.shared import note
 from runner.engines import compilation, trial
@@ -21,11 +21,45 @@ from runner.engines.base import EngineError, Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.process.venv import VenvEngine
 from runner.errors import ExitCode, UserError, code_of, one_code, whole_code
-from runner.images.absent import compiled
-from runner.images.absent.targets import load_targets
+from runner.images import compiled
+from runner.images.compiled import Target, load_targets
 from runner.images.tried import Tried, adapter_sha256, offered, read_record, recorded, shortcomings, write_record
-from runner.plan.absent import offered_steps
+from runner.machine.devices import Cpu, Gpu, Machine
+from runner.plan.plan import plan
+from runner.plan.request import Request
 from runner.text import visible
+
+# Cells that the plan offers an image on GPUs that are not here.
+
+# The preset whose batch is that of the published procedure. `quick` has smaller ones, for CPUs.
+PRESET: PresetName = "standard"
+
+# No driver is too old.
+_DRIVER = "99999"
+
+
+def offered_steps(
+    image: Image,
+    workloads: Mapping[str, Workload],
+    frameworks: Mapping[str, Framework],
+    targets: Mapping[str, Target],
+) -> dict[tuple[str, str, str], tuple[int, list[str]]]:
+    """(framework, workload, precision) -> (batch, the names of the targets on which the plan has it, in the order of `targets`).
+
+    A workload that computes another one adds nothing: its program is that one's.
+    """
+    own = {name: workload for name, workload in workloads.items() if workload.computes is None}
+    every = tuple(dict.fromkeys(precision for workload in own.values() for precision in workload.precisions))
+    request = Request(images=(image.name,), precisions=every, modes=("default",), preset=PRESET)
+    steps: dict[tuple[str, str, str], tuple[int, list[str]]] = {}
+    for name, target in targets.items():
+        gpu = Gpu(0, f"GPU-{name}", target.model, target.compute_capability, target.memory_bytes, _DRIVER, ())
+        machine = Machine(Cpu("", (), 0), (gpu,), None)
+        for cell in plan(request, [image], own, frameworks, machine, lambda _: None).cells:
+            step = cell.framework, cell.workload, cell.precision
+            steps.setdefault(step, (cell.batch, []))[1].append(name)
+    return steps
+
 
 # A day, in seconds.
 _LONGEST_LIMIT = 86400

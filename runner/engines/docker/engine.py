@@ -1,6 +1,6 @@
 """Cells in containers of the Docker Engine, shut off from network, host files and each other.
 
-Every container carries its owner, by which a later runner finds what a killed one left (runner/engines/ownership.py).
+Every container carries its owner, by which a later runner finds what a killed one left (runner/engines/process/process.py).
 """
 
 from __future__ import annotations
@@ -20,11 +20,20 @@ from typing import TYPE_CHECKING, Any, cast
 from runner.catalog import architectures, guarantees
 from runner.catalog.addresses import ForeignImage
 from runner.engines.base import LOG_TAIL_BYTES, Engine, EngineError, Exit, ReadyImage, Settings, Slot
-from runner.engines.docker import cdi, read_back, same_files
-from runner.engines.docker.container import container_options, device_groups, maps_users, prepare_cache
+from runner.engines.docker import read_back
+from runner.engines.docker.container import (
+    KIND,
+    container_options,
+    device_groups,
+    devices,
+    hook_driver,
+    is_unknown_hook,
+    maps_users,
+    prepare_cache,
+)
 from runner.engines.docker.foreign_image import with_bench
-from runner.engines.docker.stream import STDERR, STDOUT, read_frames
-from runner.engines.ownership import is_dead, owner_of
+from runner.engines.docker.read_back import STDERR, STDOUT, read_frames
+from runner.engines.process.process import is_dead, owner_of
 from runner.errors import UserError, system_fault
 from runner.images import builder
 from runner.images.docker_client import (
@@ -111,7 +120,7 @@ class DockerEngine(Engine):
 
     @functools.cached_property
     def _hook(self) -> str:
-        return cdi.hook_driver(self._info)
+        return hook_driver(self._info)
 
     def unavailable(self) -> str | None:
         """Why no engine can run cells here; None when one can."""
@@ -130,7 +139,7 @@ class DockerEngine(Engine):
     @functools.cached_property
     def _other_files(self) -> str | None:
         """Why its containers do not see this machine's files. It is asked once: a cell that hangs must not wait for the answer."""
-        return same_files.why_not(self._client, nearest(cache_folder()), {OWNER_LABEL: self._owner})
+        return read_back.why_not(self._client, nearest(cache_folder()), {OWNER_LABEL: self._owner})
 
     def answer(self) -> None:
         """Return when the engine has answered. Raises EngineError."""
@@ -171,7 +180,7 @@ class DockerEngine(Engine):
         """Why the engine cannot give a GPU to a container; None when it seems to. Only a started container proves it."""
         if (
             "nvidia" in (self._info.get("Runtimes") or {})
-            or any(name.startswith(cdi.KIND) for name in cdi.devices(self._info))
+            or any(name.startswith(KIND) for name in devices(self._info))
             or shutil.which("nvidia-container-runtime-hook")
         ):
             return None
@@ -274,7 +283,7 @@ class DockerEngine(Engine):
         try:
             return self._started(prepared, self.options(prepared, arguments, slot, data, cache, self._hook), label)
         except DockerError as error:
-            if not cdi.is_unknown_hook(error.said):
+            if not is_unknown_hook(error.said):
                 raise
             self._hook = ""
         return self._started(prepared, self.options(prepared, arguments, slot, data, cache, self._hook), label)
@@ -284,7 +293,7 @@ class DockerEngine(Engine):
     ) -> dict[str, Any]:
         """The container's limits, as arguments of docker-py's create()."""
         user = prepare_cache(cache, shared=maps_users(self._info))
-        names, groups = cdi.devices(self._info), device_groups(self._info)
+        names, groups = devices(self._info), device_groups(self._info)
         options = container_options(prepared, arguments, slot, data, cache, user, names, groups, hook)
         return with_bench(options, prepared.source) if isinstance(prepared.source, ForeignImage) else options
 

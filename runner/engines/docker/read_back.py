@@ -4,11 +4,143 @@ rootless Podman on cgroups v1 those of memory, processes and CPUs, and before 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import contextlib
+import io
+import json
+import os
+import secrets
+import select
+import struct
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from runner.engines.docker import cdi
+from runner.engines.docker import container
+from runner.errors import EngineGoneError
+from runner.images.docker_client import DockerError, NotThereError, asking
 from runner.results.on_disk.isolation import Isolation
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+
+# Reads the stream in which the Docker Engine sends what a container prints: frames of a header and bytes.
+#
+# docker-py reads such a stream too (`attach(demux=True)`), but wakes four times for each line. With eight cells that print a dozen lines
+# a second each, that cost the runner more CPU than everything else it does. Here lines gather for a moment and are read together.
+
+STDOUT, STDERR = 1, 2
+
+# Docker Engine API, "Attach to a container", stream format: one byte says the stream, four the length, big-endian.
+_HEADER = struct.Struct(">BxxxL")
+_READ_BYTES = 64 * 1024
+_GATHER_SECONDS = 0.4
+_FEW_BYTES = 4096  # some thirty lines: a cell that prints more than that at a time is read as fast as it prints
+
+
+def read_frames(descriptor: int, gather: float = _GATHER_SECONDS) -> Iterator[tuple[int, bytes]]:
+    """(stream, bytes) as they come, until the other side closes; a frame may come in parts. Raises OSError.
+
+    After it has read a few lines it waits for up to `gather` seconds; the end of the stream ends the wait. Readers wake on a shared tick,
+    so that they share one wake-up of the interpreter. Much output is never held up: an engine does not wait long for a reader.
+    """
+    ready, closed = select.poll(), select.poll()
+    ready.register(descriptor, select.POLLIN)
+    closed.register(descriptor, select.POLLRDHUP)  # and of itself POLLHUP
+    header, stream, left = b"", 0, 0
+    while True:
+        ready.poll()
+        try:
+            read = os.read(descriptor, _READ_BYTES)
+        except (
+            BlockingIOError
+        ):  # a timeout set elsewhere makes it non-blocking, and poll() may report data that is not there
+            continue
+        if not read:
+            return
+        at = 0
+        while at < len(read):
+            if left:
+                part = read[at : at + left]
+                at, left = at + len(part), left - len(part)
+                yield stream, part
+                continue
+            missing = _HEADER.size - len(header)
+            header, at = header + read[at : at + missing], at + missing
+            if len(header) == _HEADER.size:
+                (stream, left), header = _HEADER.unpack(header), b""
+        if gather and len(read) < _FEW_BYTES:
+            closed.poll(1000 * (gather - time.monotonic() % gather))
+
+
+# The proof that an engine mounts this machine's own folders: its socket may lie in a container, and its daemon elsewhere.
+#
+# Nothing is started and no image is needed: the engine makes a container of an empty one, and hands out the file that it mounts there.
+
+_NAME = "file"
+
+
+def why_not(client: DockerClient, folder: Path, labels: Mapping[str, str]) -> str | None:
+    """Why a container does not see a folder (it must exist) as this process does; None where it does, or where the engine cannot say.
+
+    `labels` are the container's, for the sweep. Raises EngineGoneError, and OSError where nothing can be written into the folder.
+    """
+    secret = secrets.token_hex(16).encode()
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".dlbench-") as probe:
+        path = Path(probe) / _NAME
+        path.write_bytes(secret)
+        try:
+            if _in_container(client, probe, labels) == secret:
+                return None
+        except EngineGoneError:
+            raise
+        except NotThereError:
+            pass
+        except DockerError as error:
+            if "bind source path" not in error.said:
+                return None
+        except (tarfile.TarError, KeyError, ValueError):
+            # The engine answered otherwise than it should, such as with a full disk: that says nothing of its folders.
+            return None
+    return (
+        f"it does not see the files of {folder}: it runs elsewhere, or this is a container with the engine's socket; "
+        "mount that folder at the same path where the engine runs, or use --engine venv"
+    )
+
+
+def _in_container(client: DockerClient, folder: str, labels: Mapping[str, str]) -> bytes:
+    """The file of a folder as a container sees it. Raises DockerError and EngineGoneError."""
+    from docker.types import Mount
+
+    with asking(), _empty_image(client) as image:
+        mounts = [Mount("/probe", folder, type="bind", read_only=True)]
+        container = client.api.create_container(
+            image, command=["none"], labels=dict(labels), host_config=client.api.create_host_config(mounts=mounts)
+        )["Id"]
+        try:
+            chunks, _ = client.api.get_archive(container, f"/probe/{_NAME}")
+            with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+                member = archive.extractfile(_NAME)
+                return member.read() if member else b""
+        finally:
+            client.api.remove_container(container, force=True)
+
+
+@contextlib.contextmanager
+def _empty_image(client: DockerClient) -> Iterator[str]:
+    """An image without a file, by its id, while the block runs."""
+    nothing = io.BytesIO()
+    tarfile.open(fileobj=nothing, mode="w").close()
+    answer = client.api.import_image_from_data(nothing.getvalue())
+    image = str(json.loads(answer.strip().splitlines()[-1])["status"])
+    try:
+        yield image
+    finally:
+        client.api.remove_image(image)
+
 
 # Limit -> docker-py's option that asks for it, and the field of HostConfig that has it (Docker Engine API, "Inspect a container").
 _FIELDS = {
@@ -53,7 +185,11 @@ def engine_name(version: Mapping[str, Any]) -> str:
 
 def _uuids(requests: Iterable[Mapping[str, Any]]) -> set[str]:
     """The GPUs of requests, which name them by UUID or by CDI name."""
-    return {str(device).removeprefix(cdi.name("")) for request in requests for device in request.get("DeviceIDs") or ()}
+    return {
+        str(device).removeprefix(container.name(""))
+        for request in requests
+        for device in request.get("DeviceIDs") or ()
+    }
 
 
 def _capabilities(host: Mapping[str, Any]) -> str:

@@ -12,9 +12,10 @@ from packaging.version import InvalidVersion, Version
 
 from runner.catalog.architectures import emulated
 from runner.catalog.images import Image, Precision, load_catalog
-from runner.engines.base import EngineError, Settings
+from runner.engines.base import Settings
 from runner.engines.process import installed
 from runner.engines.process.process import NOT_WALLED_IN
+from runner.errors import EngineError
 from runner.paths import PROJECT
 
 

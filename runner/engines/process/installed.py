@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.engines.base import Engine, ReadyImage
+from runner.engines.base import Engine, ReadyImage, Slot
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
-from runner.engines.slots import Slot
 from runner.errors import EngineError
 from runner.paths import PROJECT, cache_folder
 

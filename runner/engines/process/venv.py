@@ -26,7 +26,7 @@ from bench import rules
 from runner import known_messages, trees
 from runner.catalog import architectures
 from runner.catalog.images import LINKS, read_pins
-from runner.engines import folder_probe
+from runner.engines import host_fault
 from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
 from runner.engines.process import environment_pins
 from runner.engines.process.interpreters import Interpreter, find_interpreter
@@ -210,7 +210,7 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Hold the folder's lock: of two runners that need the same environment, one makes it and the other waits. Raises EngineError."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Without locks the library would take a lock file that it did not make for one that is held.
-    if why := folder_probe.fault(folder.parent, folder_probe.ENVIRONMENT):
+    if why := host_fault.fault(folder.parent, host_fault.ENVIRONMENT):
         raise EngineError(f"{folder.parent} {why}; {CACHE_FIX}")
     lock = FileLock(f"{folder}.lock")
     try:

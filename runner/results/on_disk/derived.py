@@ -29,8 +29,16 @@ from typing import TYPE_CHECKING, Any
 from runner import trees
 from runner.errors import ExitCode, code_of_fault, naming
 from runner.paths import cache_folder
-from runner.results.on_disk.schema import ANSWERS, SCHEMA_VERSION, TABLES, arrow_schema
-from runner.results.on_disk.whole import StoreError, read_bytes, replace_bytes, sync_names
+from runner.results.on_disk.schema import (
+    ANSWERS,
+    SCHEMA_VERSION,
+    TABLES,
+    StoreError,
+    arrow_schema,
+    read_bytes,
+    replace_bytes,
+    sync_names,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

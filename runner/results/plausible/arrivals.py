@@ -31,7 +31,7 @@ _FEWEST_INTERRUPTED = 4
 _MOST_RATIO = 2.0
 _SECONDS_LATER = 0.005
 
-# Reports are read in ticks (runner.engines.docker.stream), so their times are off by some of these.
+# Reports are read in ticks (runner.engines.docker.read_back), so their times are off by some of these.
 _SECONDS_OF_TICKS = 1.2
 
 # The windows are judged in so many parts, and the worst parts do not count: a machine, an engine or this runner may stand still.

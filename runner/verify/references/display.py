@@ -10,12 +10,11 @@ from typing import Protocol, cast
 import numpy as np
 from typing_extensions import TypedDict
 
-from runner.json_document import print_document
 from runner.results.on_disk.roles import NamedCell
 from runner.results.statistics import ALPHA, log_levels, of_kind, step_estimate
 from runner.results.steadiness import level_shift, widened
 from runner.terminal import print_table
-from runner.text import in_a_line, number
+from runner.text import in_a_line, number, print_document
 from runner.verify.references.comparability import reference_for
 from runner.verify.references.facts import Facts
 from runner.verify.references.measured import Measured, read_runs

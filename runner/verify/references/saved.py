@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runner.errors import UserError, first_problem
-from runner.results.on_disk.whole import open_parquet, other_kind
+from runner.results.on_disk.schema import open_parquet, other_kind
 from runner.results.rows import floats
 from runner.results.statistics import Array, fewest_windows
 from runner.results.store import read_bytes, write_bytes

@@ -15,7 +15,7 @@ from bench.errors import Unsupported
 from bench.transformer import EPSILON, Transformer
 from bench.workloads import gpt2_decode, ops
 from runner.results import parity as of_host
-from runner.results.plausible.work import BYTES_READ, MULTIPLY_ADDS, least_bytes
+from runner.results.plausible.counts import BYTES_READ, MULTIPLY_ADDS, least_bytes
 from tests.fixtures.events import Emitter
 
 NAME = "gpt2-decode"

@@ -13,7 +13,7 @@ from bench import reference as layers
 from bench.data import bytes as windows
 from bench.errors import DataError
 from bench.transformer import Transformer
-from runner.results.plausible.work import MULTIPLY_ADDS
+from runner.results.plausible.counts import MULTIPLY_ADDS
 
 SMALL = Transformer(vocabulary=17, length=9, layers=2, heads=3, width=12)
 WORKLOADS = ("gpt-bytes", "gpt2-124m")

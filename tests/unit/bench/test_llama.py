@@ -10,7 +10,7 @@ import pytest
 from bench import arithmetic, bounds, canonical, contract, items, stacked
 from bench import reference as layers
 from bench.llama import BALANCE, Llama
-from runner.results.plausible.work import MULTIPLY_ADDS
+from runner.results.plausible.counts import MULTIPLY_ADDS
 
 SIZES = {"vocabulary": 17, "length": 9, "layers": 2, "heads": 4, "groups": 2, "width": 16, "hidden": 12}
 PLAIN, ROUTED = Llama(**SIZES), Llama(**SIZES, experts=4, chosen=2)

@@ -24,7 +24,7 @@ from runner.results.store import RunStore
 from runner.run.attempt import arguments
 from runner.verify import output as verify_output
 from runner.verify.verification import Verification, assess
-from runner.verify.verification_document import document
+from runner.verify.verification_run import document
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import whole
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from reports.answers import across
-from reports.answers.conditions import Drift
 from reports.answers.contrast import Contrast, Side
+from reports.answers.overview import Drift
 from reports.answers.run_history import Moved
 from reports.answers.sessions import CommonShift
 from reports.data.groups import workloads
@@ -20,9 +20,9 @@ from reports.data.model import MeasuredCell, StoredRun, Tables
 from reports.wording import apart_in, times
 from runner.results.statistics import Estimate
 from runner.verify.outliers import fleet_of
-from runner.verify.references.among import AmongMachines
-from runner.verify.together import Together
+from runner.verify.references.comparability import AmongMachines
 from runner.verify.verdict import CellVerdict, meaning
+from runner.verify.verification import Together
 from tests.unit.reports.answers.test_short import A100, H200, answered, cells
 
 ROOT = Path(__file__).resolve().parents[3]

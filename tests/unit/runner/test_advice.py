@@ -17,11 +17,10 @@ from runner import trees
 from runner.admission import renew as of_renew
 from runner.admission.renew import renew
 from runner.engines import cell_cache
-from runner.kit import bundle
+from runner.kit import bundle, shared_run
 from runner.kit.archive import read
-from runner.kit.contribution import shared_run
+from runner.kit.facts_file import packed
 from runner.kit.imported import import_archive
-from runner.kit.pack import packed
 from runner.machine import clocks, lease
 from runner.nodes.spool import Spool
 from runner.nodes.transports.ssh import Ssh

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from runner import known_messages
-from runner.messages.xids import xid
+from runner.messages.of_gpus import xid
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runner import trees
-from runner.engines import cell_cache, jit_cache
+from runner.engines import cell_cache
 from runner.engines.process import process
 from tests.fixtures.trees import deep
 
@@ -112,7 +112,7 @@ def test_more_names_than_the_limit_are_counted_as_at_least_so_many_and_removed_i
         (tree / f"f{number}").touch()
     assert trees.size(tree, names=100) == (100 * 4096, 0, 100, False)
     assert not trees.size(tree, seconds=0.0).whole
-    assert jit_cache.size(tmp_path) == 0
+    assert cell_cache.size(tmp_path) == 0
     monkeypatch.setattr(trees, "MOST_NAMES", 100)
     monkeypatch.setattr(trees._Walk.__init__, "__defaults__", (100, 60.0, False))
     assert not trees.disarm(tree)

@@ -13,8 +13,7 @@ from statistics import fmean, median
 
 from runner.results.datasheets import bare_model
 from runner.verify.outliers import known_spread
-from runner.verify.references.among import FEWEST_KNOWN
-from runner.verify.references.comparability import IDENTITY
+from runner.verify.references.comparability import FEWEST_KNOWN, IDENTITY
 from runner.verify.references.contributed.derived_rows import BundleRow
 from runner.verify.references.facts import Facts
 from runner.verify.references.saved import INDEX, Reference, SavedCell

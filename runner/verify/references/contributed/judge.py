@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
@@ -17,7 +17,7 @@ from runner.errors import UserError
 from runner.results.statistics import of_kind
 from runner.text import in_a_line, number, plural
 from runner.verify.outliers import spread_of
-from runner.verify.references.contributed import layout
+from runner.verify.references.contributed import derived_rows
 from runner.verify.references.contributed.derived_rows import BundleRow, Derived, derived
 from runner.verify.references.contributed.index import cell_id, index_of
 from runner.verify.verdict import MARGINS
@@ -75,7 +75,7 @@ class BundleJudge:
 
         `contributor`: the account that brings them, where it is known.
         """
-        self._brought, self._contributor = brought, contributor and layout.account_folder(contributor)
+        self._brought, self._contributor = brought, contributor and derived_rows.account_folder(contributor)
         # Contributor -> the machines that he has there.
         self._machines: dict[str, set[str]] = {}
         self._shapes: dict[str, str] = {}
@@ -110,7 +110,7 @@ class BundleJudge:
             bundle = derived(path)
         except UserError as error:
             return Judgement(place, "refused", (in_a_line(str(error).replace(str(path), place), 900),))
-        return self.judged(bundle.by(layout.parted(place)[0]), place)
+        return self.judged(bundle.by(derived_rows.parted(place)[0]), place)
 
     def judged(self, bundle: Derived, place: str) -> Judgement:
         """The same of the rows of a bundle, which know their contributor."""
@@ -127,7 +127,7 @@ class BundleJudge:
         return Judgement(place, verdict, (*refused, *far), cells)
 
     def _misplaced(self, bundle: Derived, place: str) -> list[str]:
-        contributor, rest = layout.parted(place)
+        contributor, rest = derived_rows.parted(place)
         account = self._contributor
         if account is not None and contributor != account:
             return [
@@ -221,7 +221,7 @@ def besides(changes: str) -> list[str]:
     """The changes of a request beside the bundles that it adds, removals first: a sentence each. `changes`: `git diff -z --name-status`."""
     words = changes.split("\0")
     pairs = sorted(zip(words[::2], words[1::2], strict=False), key=lambda pair: (pair[0] != "D", pair))
-    added = [path for status, path in pairs if status == "A" and path.endswith((layout.SUFFIX, ".tgz"))]
+    added = [path for status, path in pairs if status == "A" and path.endswith((derived_rows.SUFFIX, ".tgz"))]
     verbs = {"A": "adds", "D": "removes", "M": "changes", "T": "changes the kind of"}
     return [f"this request {verbs.get(status, 'changes')} {path}" for status, path in pairs if path not in added]
 
@@ -263,3 +263,50 @@ def _words(one: Judgement, cell: CellJudgement) -> tuple[str, ...]:
         beside,
         one.verdict,
     )
+
+
+# A folder of bundles: the judge of some of them beside the others, and the rows of all.
+
+
+def judge(
+    collection: Path, bundles: Sequence[Path], say: Callable[[str], None], contributor: str | None = None
+) -> list[Judgement]:
+    """The judgements of these bundles beside the others; without any, of each bundle beside those before it. Raises UserError.
+
+    `contributor`: the account that brings them, if it is known; then they must lie in its folder.
+    """
+    places = {_place(collection, path): path for path in bundles or derived_rows.bundles_in(collection)}
+    there = admitted(collection, say, set(places)) if bundles else {}
+    judge_ = BundleJudge(there, brought=bool(bundles), contributor=contributor)
+    return [judge_.judge(path, place) for place, path in places.items()]
+
+
+def admitted(collection: Path, say: Callable[[str], None], without: Collection[str] = ()) -> Mapping[str, Derived]:
+    """The bundles of a collection by their places. One that is refused is skipped, and `say` hears why."""
+    bundles: dict[str, Derived] = {}
+    for path in derived_rows.bundles_in(collection):
+        place = _place(collection, path)
+        if place in without:
+            continue
+        try:
+            bundle = derived(path)
+        except UserError as error:
+            say(f"skipped: {error}")
+            continue
+        contributor, rest = derived_rows.parted(place)
+        refused = bundle.refused or (() if bundle.place == rest else (f"it belongs to {bundle.place}",))
+        if refused:
+            say(f"skipped: {place}: {refused[0]}")
+        else:
+            bundles[place] = bundle.by(contributor)
+    return bundles
+
+
+def _place(collection: Path, path: Path) -> str:
+    """The path of a bundle in a collection; of a link, its own. Raises UserError for a bundle that is in no collection."""
+    try:
+        return (path.parent.resolve() / path.name).relative_to(collection.resolve()).as_posix()
+    except ValueError:
+        raise UserError(
+            f"{path} is not in {collection}; `runner share RUN -o {collection}` puts a run's bundles there"
+        ) from None

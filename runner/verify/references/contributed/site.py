@@ -7,28 +7,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator
 
 from runner.errors import UserError, first_problem
-from runner.kit.contribution.run_facts import Frozen, Pseudonym
+from runner.kit.shared_run import Frozen, Pseudonym, own_pseudonym
 from runner.results.datasheets import bare_model
-from runner.results.store import read_bytes, write_bytes
+from runner.results.store import RunStore, read_bytes, write_bytes
 from runner.results.untrusted import Text, UntrustedError, document, shown_as_it_is
 from runner.text import in_a_line
 from runner.verify.references import CELLS, LIST, is_address
-from runner.verify.references.contributed.index import IndexCell, IndexMachine, cell_id
-from runner.verify.references.contributed.layout import slug
-from runner.verify.references.download import DownloadError, download
+from runner.verify.references.contributed.derived_rows import slug
+from runner.verify.references.contributed.index import IndexCell, IndexMachine, cell_id, reference_of
 from runner.verify.references.facts import Facts
-from runner.verify.references.saved import Seconds
+from runner.verify.references.published import DownloadError, download
+from runner.verify.references.saved import Reference, Seconds
 
 if TYPE_CHECKING:
-    from reports.page.references_page import DeviceRow
+    from reports.page.render import DeviceRow
+
 
 SCHEMA = 1
 
@@ -94,7 +95,7 @@ class _Cells(Frozen):
 def files_of(cells: Sequence[IndexCell], licence: str = "") -> Iterator[tuple[str, bytes]]:
     """(name, content) of each file of an index. The page and the list of devices come last."""
     # A reader of an index needs none of the page's libraries.
-    from reports.page import references_page
+    from reports.page.render import references_page
 
     groups: dict[tuple[str, str], list[IndexCell]] = {}
     for cell in cells:
@@ -111,7 +112,7 @@ def files_of(cells: Sequence[IndexCell], licence: str = "") -> Iterator[tuple[st
         }
         yield f"{CELLS}/{device}/{workload}.js", _as_script(content)
     rows = _devices(groups)
-    yield "index.html", references_page.page(rows, licence).encode()
+    yield "index.html", references_page(rows, licence).encode()
     devices = [
         {"name": row.name, "slug": row.slug, "machines": row.machines, "workloads": dict(row.workloads)} for row in rows
     ]
@@ -144,7 +145,7 @@ def _as_json(cell: IndexCell) -> dict[str, Any]:
 
 
 def _devices(groups: Mapping[tuple[str, str], Sequence[IndexCell]]) -> list[DeviceRow]:
-    from reports.page.references_page import DeviceRow
+    from reports.page.render import DeviceRow
 
     devices: dict[str, dict[str, Sequence[IndexCell]]] = {}
     for (device, workload), cells in groups.items():
@@ -226,3 +227,35 @@ class IndexSite:
                 why = f"cannot be read ({in_a_line(getattr(error, 'strerror', None) or why, 300)})"
             advice = "name the folder or the address of an index"
             raise SiteError(f"--references {self.place}: {file} {why}; {advice}") from None
+
+
+# The references of an index for some runs: the cells of their device models and workloads, and no others.
+
+_MOST_NAMED = 12
+
+
+def references_for(folders: Sequence[Path], site: IndexSite) -> list[Reference]:
+    """The cells of an index that may fit those of some runs, without the machines of these runs. Raises UserError."""
+    manifests = [RunStore(folder).manifest() for folder in folders]
+    plans = [entry for manifest in manifests for entry in manifest["plan"]]
+    pairs = dict.fromkeys((str(entry.get("device_model")), str(entry["workload"])) for entry in plans)
+    own = {own_pseudonym(manifest) for manifest in manifests}
+    there = [_without(cell, own) for model, workload in pairs for cell in site.cells(model, workload)]
+    return [reference_of(cell, "") for cell in there if cell.machines]
+
+
+def _without(cell: IndexCell, own: Collection[str | None]) -> IndexCell:
+    """A machine beside itself would say that it is normal."""
+    return replace(cell, machines=tuple(machine for machine in cell.machines if machine.name not in own))
+
+
+def what_it_has(folders: Sequence[Path], site: IndexSite) -> str:
+    """The machines that an index would need for some runs, in a sentence; empty where it has their device models. Raises UserError."""
+    models = {str(entry.get("device_model")) for folder in folders for entry in RunStore(folder).manifest()["plan"]}
+    there = {device.slug: device.name for device in site.devices}
+    missing = sorted(in_a_line(model, 100) for model in models if slug(bare_model(model)) not in there)
+    if not missing:
+        return ""
+    named = ", ".join(sorted(there.values())[:_MOST_NAMED]) or "none"
+    more = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
+    return f"the index has no machine with {' and none with '.join(missing)}; it has: {named}{more}"

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import runner
 from reports.answers import answers_table
-from reports.answers.answer_rows import StandingRecord
+from reports.answers.answers_table import StandingRecord
 from runner.cli.main import app
 from runner.paths import PROJECT
 from runner.results.on_disk.schema import ANSWERS, TABLES, columns_of

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reports.answers import conditions, plain
+from reports.answers import overview as conditions
+from reports.answers import plain
 from reports.answers.overview import overview
 from reports.data import tables, telemetry_signals
 from reports.data.model import Tables

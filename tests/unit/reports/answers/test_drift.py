@@ -12,8 +12,7 @@ import pytest
 from scipy import stats
 
 from reports.answers import comparison as compare
-from reports.answers.conditions import common_change, drifts
-from reports.answers.overview import overview
+from reports.answers.overview import common_change, drifts, overview
 from reports.data import tables
 from tests.fixtures import synthetic
 from tests.fixtures.regimes import Regime, run

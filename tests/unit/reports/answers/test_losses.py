@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench import rules
-from reports.answers import losses as answers
+from reports.answers import findings as answers
 from runner.results.cells import Key
 
 STORED = "gru-imdb.64-of-4096.seed1.learning.txt"

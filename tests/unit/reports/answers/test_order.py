@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from reports.answers.findings import findings
-from reports.answers.leads import Turn, by_how_much, in_words, turns
 from reports.answers.left import alone
 from reports.answers.standing import Standing, is_won_among, standing
-from reports.answers.standing_words import detail, headline
+from reports.answers.standing_words import Turn, by_how_much, detail, headline, in_words, turns
 from reports.data.groups import workloads
 from reports.data.model import Group, MeasuredCell, Ranked
 from reports.data.tables import load

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from reports.answers.profile_changes import profile_changes
+from reports.answers.comparison import profile_changes
 from reports.data.model import Operation, Profile
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.answers import answer_document, findings, plain
+from reports.answers import answers_table, findings, plain
 from reports.answers.overview import overview
 from reports.data.model import Tables
 from reports.data.tables import load
@@ -60,14 +60,14 @@ def said(tables: Tables) -> Mapping[str, str]:
         *(" ".join(row) for one in sections for row in one.rows),
     ]
     card = page_of(overview(tables)).headline
-    (answer,) = answer_document.document(tables)["answers"]
+    (answer,) = answers_table.document(tables)["answers"]
     return {
         "terminal": "\n".join(lines),
         "Markdown": markdown_report.markdown(overview(tables)),
         "page": f"{finding.headline}. {finding.detail}",
         "first screen": f"{card.words} | {card.detail}",
         "JSON": json.dumps(answer),
-        "CSV": json.dumps(answer_document.records(tables)),
+        "CSV": json.dumps(answers_table.records(tables)),
     }
 
 

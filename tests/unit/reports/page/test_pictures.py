@@ -10,7 +10,8 @@ import pytest
 from reports.answers.health import NOT_JUDGED, FleetHealth, GpuHealth, Health, NodeHealth
 from reports.answers.run_history import history
 from reports.data import tables
-from reports.page import fleet_charts, plots
+from reports.page import drawing as fleet_charts
+from reports.page import plots
 from reports.page.drawing import Axis, Picture, reaching
 from tests.fixtures import synthetic
 from tests.fixtures.pages import Mark, picture

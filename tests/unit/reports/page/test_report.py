@@ -22,7 +22,8 @@ from bench import rules
 from reports import specifications, wording
 from reports.answers.overview import overview
 from reports.data import tables
-from reports.page import plots, results, signs
+from reports.page import page as signs
+from reports.page import plots, results
 from reports.page.assembly import page_of
 from reports.page.drawing import Axis, Picture
 from runner.results.store import TABLES, RunStore, StoreError

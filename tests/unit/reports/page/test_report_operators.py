@@ -14,19 +14,17 @@ import pytest
 
 import reports.page.render
 from bench import rules
-from reports.answers import answer_document, plain
+from reports.answers import answers_table, plain
 from reports.answers.overview import overview
-from reports.data import costs, operators, roofline, tables
+from reports.data import costs, operators, tables
 from reports.data.costs import OF_DATASHEET, OF_OWN_PRODUCT
 from reports.data.model import Rate
-from reports.data.operators import RateCurve
-from reports.data.peaks import Peak, peak_of
-from reports.data.utilisation import utilised
-from reports.page import operator_section
+from reports.data.operators import Peak, RateCurve, peak_of, utilised
+from reports.page import assembly
 from reports.page.markdown_report import markdown
 from runner.results.cells import Key
 from runner.results.datasheets import datasheet
-from runner.results.plausible.work import least_bytes
+from runner.results.plausible.counts import least_bytes
 from runner.results.store import RunStore, arrow_schema
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import picture, pictures, whole
@@ -123,7 +121,7 @@ def test_each_size_is_a_row_with_a_gap_where_a_cell_has_none(run: Path) -> None:
     gaps = [[rate is None for rate in rates] for _, rates in rows]
     assert sorted(gaps[0]) == [False, True]
     assert gaps[1] == [False, False]
-    chart = operator_section.operator("place", matmul, {})
+    chart = assembly.operator("place", matmul, {})
     assert chart is not None
     names = [mark.words.partition(",")[0] for mark in picture(chart.svg).marks]
     assert sorted(map(names.count, set(names))) == [1, 2]
@@ -135,7 +133,7 @@ def test_the_kernel_that_was_taken_stands_below_its_rate(run: Path) -> None:
     ].values()
     assert [rate.kernels for rate in rates] == [("flash attention",)]
     curve = dataclasses.replace(shown(run)[0], peak=None)
-    assert operator_section._rate(curve, rates[0], False, None)[1] == "10.0\u00a0ms, flash attention"
+    assert assembly._rate(curve, rates[0], False, None)[1] == "10.0\u00a0ms, flash attention"
 
 
 def test_windows_that_say_nothing_are_left_out() -> None:
@@ -237,7 +235,7 @@ def test_the_page_tells_shares_and_refuses(run: Path, monkeypatch: pytest.Monkey
     """On a device of 2 GFLOP/s: PyTorch's 2.5 of the larger product is refused, JAX's 1.25 is five eighths."""
     monkeypatch.setattr(operators, "peak_of", lambda key: Peak(2e9, 1e15))
     (matmul,) = [curve for curve in shown(run) if curve.operation == "matmul"]
-    chart = operator_section.operator("place", matmul, {})
+    chart = assembly.operator("place", matmul, {})
     assert chart is not None
     smaller, jax = sorted(picture(chart.svg).marks, key=lambda mark: -mark.y)
     assert "62.5\u00a0% of the ceiling" in jax.words
@@ -318,7 +316,7 @@ def reached_run(tmp_path: Path) -> Path:
 
 def test_the_ceiling_is_the_best_of_the_run_with_the_windows_it_comes_from(reached_run: Path) -> None:
     found = shown(reached_run)
-    (ceiling,) = roofline.ceilings(found).values()
+    (ceiling,) = operators.ceilings(found).values()
     assert ceiling.work is not None
     assert ceiling.work.value == pytest.approx(4e9)  # not the product whose level changed midway, nor the convolution
     assert (ceiling.work.cell.framework, ceiling.work.operation, ceiling.work.rate.size) == (
@@ -372,9 +370,9 @@ def test_a_network_token_by_token_shows_its_times_beside_the_floor_of_its_memory
     summary = markdown(overview(found))
     assert f"| {' | '.join(heads)} |" in summary
     assert f"| {' | '.join(' '.join(word.split()) for word in words)} |" in summary
-    (record,) = [row for row in answer_document.records(found) if row["workload"] == "gpt2-decode-16"]
+    (record,) = [row for row in answers_table.records(found) if row["workload"] == "gpt2-decode-16"]
     assert {name: record[name] for name in times} == pytest.approx(times)
-    others = [row for row in answer_document.records(found) if row["workload"] != "gpt2-decode-16"]
+    others = [row for row in answers_table.records(found) if row["workload"] != "gpt2-decode-16"]
     assert {row[name] for row in others for name in times} == {None}
     output = reached_run.parent / "report.html"
     reports.page.render.render([reached_run], output)
@@ -404,7 +402,7 @@ def test_the_page_tells_the_ceiling_its_source_and_each_share(reached_run: Path)
 
 def test_the_roofs_stand_apart_and_each_operation_below_its_own(reached_run: Path) -> None:
     curves = [dataclasses.replace(curve, peak=Peak(8e9, 40e9)) for curve in shown(reached_run)]
-    chart = operator_section.roofline("place", curves, roofline.ceilings(curves).values())
+    chart = assembly.roofline("place", curves, operators.ceilings(curves).values())
     assert chart is not None
     drawing = picture(chart.svg)
     (measured_roof,), (datasheet,) = drawing.of("dashed"), drawing.of("dotted")
@@ -418,9 +416,9 @@ def test_the_roofs_stand_apart_and_each_operation_below_its_own(reached_run: Pat
     assert measured_roof.places[1][1] == measured_roof.places[2][1]
     names = [mark.words.partition(":")[0] for mark in drawing.marks]
     assert sorted(map(names.count, set(names))) == [1, 3]
-    line = operator_section._roof(4e9, 20e9, [0.01, 10.0])
+    line = assembly._roof(4e9, 20e9, [0.01, 10.0])
     assert line == [(0.01, pytest.approx(0.2)), (pytest.approx(0.2), pytest.approx(4.0)), (10.0, pytest.approx(4.0))]
-    without = operator_section.roofline("place", [dataclasses.replace(curve, peak=None) for curve in curves], ())
+    without = assembly.roofline("place", [dataclasses.replace(curve, peak=None) for curve in curves], ())
     assert without is None  # points under no roof tell nothing
 
 
@@ -448,7 +446,7 @@ def test_a_collective_has_two_bandwidths_and_no_ceiling(tmp_path: Path, name: st
     assert curve.unit == "GB/s"
     assert curve.value(rate) == pytest.approx(8.0)
     assert curve.bus_bandwidth(rate) == pytest.approx(bus)
-    assert roofline.ceilings([curve]) == {}
+    assert operators.ceilings([curve]) == {}
     output = tmp_path / "report.html"
     reports.page.render.render([folder], output)
     assert f"bus {bus:#.3g} GB/s" in whole(output)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import reports.page.render
 from reports.data import tables, telemetry_signals
 from reports.data.model import NO_TELEMETRY, MeasuredCell, Repeat, Tables
-from reports.page.samples import sequence
+from reports.page.results import sequence
 from runner.cli.main import app
 from runner.results.store import arrow_schema
 from tests.fixtures import stored, synthetic

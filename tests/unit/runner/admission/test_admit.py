@@ -15,7 +15,7 @@ from runner.admission.admit import Admitted, admit, store_parcel
 from runner.admission.judges import JUDGES, HostFacts
 from runner.plan.plan import Cell
 from runner.results.parcel import Parcel, decode
-from runner.results.plausible import work
+from runner.results.plausible import counts
 from runner.results.store import TABLES, RunStore
 from tests.fixtures.events import at_pace
 from tests.fixtures.nodes import parcel_of
@@ -30,7 +30,7 @@ HOST = HostFacts()
 @pytest.fixture(autouse=True)
 def no_limit_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay is faster than any CPU computes it."""
-    monkeypatch.setattr(work, "most_operations", lambda *_: None)
+    monkeypatch.setattr(counts, "most_operations", lambda *_: None)
 
 
 def taped(text: str) -> tuple[tuple[float, bytes], ...]:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from bench.protocol import MAX_LINE_BYTES, ProtocolError, parse
-from runner.admission.event_lines import _at_once, event_of
-from runner.admission.record import Recorder
+from runner.admission.record import Recorder, _at_once, event_of
 from tests.fixtures.waiting import within
 from tests.unit.strangers import mutated, odd_somewhere
 

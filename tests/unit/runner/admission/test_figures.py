@@ -17,14 +17,14 @@ from bench.workloads import ops
 from runner.admission.admit import admit
 from runner.admission.judges import JUDGES, HostFacts
 from runner.kit.archive import read
+from runner.kit.facts_file import MANIFEST, packed
 from runner.kit.imported import import_archive
-from runner.kit.pack import MANIFEST, packed
 from runner.paths import PROJECT
 from runner.plan.combination import Cell
 from runner.results import store
 from runner.results.on_disk.schema import TABLES
 from runner.results.parcel import Parcel, decode, encode
-from runner.results.plausible import counts, work
+from runner.results.plausible import counts
 from runner.results.plausible.counts import Counts
 from tests.fixtures.contributions import Events
 from tests.fixtures.more_steps import FACTORS, everywhere, less_time, more, slow_clock
@@ -42,7 +42,7 @@ NOBODY = "nobody"
 @pytest.fixture(autouse=True)
 def no_limit_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of arithmetic would refuse the large factors, too."""
-    monkeypatch.setattr(work, "most_operations", lambda *_: None)
+    monkeypatch.setattr(counts, "most_operations", lambda *_: None)
 
 
 def told(events: Events, change: Callable[[Events], Events], cell: Cell) -> tuple[str, str | None]:

@@ -15,7 +15,7 @@ import pytest
 
 from runner.admission import sets
 from runner.admission.renew import renew
-from runner.admission.windows_alike import KnownWindows, forms
+from runner.admission.sets import KnownWindows, forms
 from runner.results import store
 from runner.results.on_disk.schema import no_rows
 from runner.results.parcel import Parcel, encode

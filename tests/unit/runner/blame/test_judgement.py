@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from reports.data.groups import workloads
-from runner.blame.judgement import LadderJudgement, judge
-from runner.cli.ladders.blame import REPEATS
+from runner.blame.ladder import LadderJudgement, judge
+from runner.cli.blame import REPEATS
 from tests.fixtures import measured, worlds
 from tests.fixtures.worlds import World
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runner import paths
-from runner.blame import ladder, pins
+from runner.blame import ladder
 from runner.catalog.images import CatalogError, Image, load_catalog, read_pins
 from runner.images import locking
 from runner.images.locking import LockError, UnresolvableError
@@ -106,9 +106,9 @@ def test_a_ladder_that_was_made_is_read(two: tuple[Image, Image], monkeypatch: p
 
 
 def test_packages_that_need_one_another_change_in_one_step(two: tuple[Image, Image]) -> None:
-    first, second = map(pins.pinned_image, two)
+    first, second = map(ladder.pinned_image, two)
     framework, numpy = frozenset({"jax", "jaxlib"}), frozenset({"numpy"})
-    found = pins.steps(first, second, lambda changed: (framework <= changed) == (numpy <= changed))
+    found = ladder.steps(first, second, lambda changed: (framework <= changed) == (numpy <= changed))
     assert found == [frozenset({"nvidia-cuda-runtime-cu12"}), frozenset({"nvidia-cudnn-cu12"}), framework | numpy]
 
 
@@ -116,8 +116,8 @@ def test_small_packages_change_together_where_the_ladder_is_long(tmp_path: Path)
     others = [f"package-{number}" for number in range(20)]
     first = write(tmp_path / "jax-1-cu126", OLD | dict.fromkeys(others, "1.5"), "1.0")
     second = write(tmp_path / "jax-2-cu126", NEW | dict.fromkeys(others, "1.6"), "2.0")
-    found = pins.steps(pins.pinned_image(first), pins.pinned_image(second), lambda _: True)
-    assert len(found) == pins.MOST_STEPS
+    found = ladder.steps(ladder.pinned_image(first), ladder.pinned_image(second), lambda _: True)
+    assert len(found) == ladder.MOST_STEPS
     assert found[:3] == [
         frozenset({"jax", "jaxlib"}), frozenset({"nvidia-cuda-runtime-cu12"}), frozenset({"nvidia-cudnn-cu12"}),
     ]  # fmt: skip
@@ -127,8 +127,10 @@ def test_small_packages_change_together_where_the_ladder_is_long(tmp_path: Path)
 def test_a_package_that_is_only_added_changes_with_the_step_after_it(tmp_path: Path) -> None:
     first = write(tmp_path / "jax-1-cu126", {"jax": "1.0", "numpy": "1.5"}, "1.0")
     second = write(tmp_path / "jax-2-cu126", {"jax": "2.0", "numpy": "1.6", "helper": "3.0"}, "2.0")
-    found = pins.steps(
-        pins.pinned_image(first), pins.pinned_image(second), lambda changed: "jax" not in changed or "helper" in changed
+    found = ladder.steps(
+        ladder.pinned_image(first),
+        ladder.pinned_image(second),
+        lambda changed: "jax" not in changed or "helper" in changed,
     )
     assert found == [frozenset({"helper", "numpy"}), frozenset({"jax"})]
 
@@ -221,9 +223,9 @@ def test_one_image_is_read_whatever_lies_beside_its_folder(two: tuple[Image, Ima
 def test_another_package_that_has_the_framework_s_version_by_chance_is_no_part_of_it(tmp_path: Path) -> None:
     first = write(tmp_path / "jax-1-cu126", OLD | {"aaa": "1.0"}, "1.0")
     second = write(tmp_path / "jax-2-cu126", NEW | {"aaa": "1.7"}, "2.0")
-    sides = pins.pinned_image(first), pins.pinned_image(second)
-    assert pins.framework_of(*sides) == {"jax", "jaxlib"}
-    assert frozenset({"aaa"}) in pins.parts(*sides)
+    sides = ladder.pinned_image(first), ladder.pinned_image(second)
+    assert ladder.framework_of(*sides) == {"jax", "jaxlib"}
+    assert frozenset({"aaa"}) in ladder.parts(*sides)
 
 
 def test_a_word_that_is_no_image_is_refused() -> None:

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from runner.blame.ladder import Ladder
-from runner.cli.ladders import blame
-from runner.cli.ladders.ladder_document import BlameDocument, document, judged
+from runner.cli import blame
+from runner.cli.blame import BlameDocument, document, judged
 from runner.cli.main import app
 from runner.errors import ExitCode, UserError
 from runner.results.store import RunStore

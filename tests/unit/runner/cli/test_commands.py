@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from runner.catalog.images import PROJECT, load_catalog
 from runner.catalog.workloads import adapters, load_workloads
 from runner.cli import shared
-from runner.cli.images.prune import end_of
+from runner.cli.images.push import end_of
 from runner.cli.main import app
 from runner.cli.shared import chosen_runs
 from runner.engines.process.interpreters import Interpreter, find_interpreter
@@ -25,7 +25,7 @@ from runner.engines.process.venv import VenvEngine
 from runner.errors import CannotBeginError
 from runner.images.recipe import recipe
 from runner.machine import lease
-from runner.plan.disk import TOO_LARGE
+from runner.plan.durations import TOO_LARGE
 from runner.plan.plan import Combination, Plan, Skip
 from runner.run import begin
 from runner.run.options import Options, UsageError
@@ -193,7 +193,7 @@ __main__.main()
     ("module", "command"),
     [
         ("typer", ["--version"]),
-        ("runner.version", ["--version"]),
+        ("runner.paths", ["--version"]),
         ("runner.catalog.images", ["images", "list"]),
         ("rich.table", ["images", "list"]),
         ("runner.run.prospect", ["matrix", "--dry-run", "--gpus", "none"]),

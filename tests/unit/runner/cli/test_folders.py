@@ -25,8 +25,8 @@ import typer
 from typer.testing import CliRunner
 
 from runner.cli.main import app
-from runner.doctor import folders as doctor_folders
-from runner.doctor import limits
+from runner.doctor import gpu_checks
+from runner.doctor import scene as doctor_folders
 from runner.doctor.scene import FAIL, OK, WARN, Scene
 from runner.engines.base import EngineError
 from runner.engines.process import venv
@@ -315,9 +315,9 @@ WELL = Scene((), None, (), None, None, None, {}, None, None)
 
 
 def test_the_doctor_names_a_clock_that_was_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(limits.clock(WELL)) == []
-    monkeypatch.setattr(limits.time, "time", lambda: 12.0)
-    (check,) = limits.clock(WELL)
+    assert list(gpu_checks.clock(WELL)) == []
+    monkeypatch.setattr(gpu_checks.time, "time", lambda: 12.0)
+    (check,) = gpu_checks.clock(WELL)
     assert (check.status, check.saw) == (FAIL, "it says 1970-01-01")
 
 

@@ -18,9 +18,8 @@ from typer.testing import CliRunner
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import load_catalog
 from runner.catalog.workloads import load_workloads
-from runner.cli.help.completion import candidates
-from runner.cli.help.examples import EXAMPLES
-from runner.cli.help.furnish import OLDER
+from runner.cli.completion import candidates
+from runner.cli.help import EXAMPLES, OLDER
 from runner.cli.main import app
 from tests.fixtures import synthetic
 

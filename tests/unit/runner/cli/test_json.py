@@ -16,9 +16,9 @@ import typer
 from typer.testing import CliRunner
 
 from runner.cli.main import app
-from runner.json_document import SCHEMA, print_document
 from runner.results.store import RunStore
 from runner.run import summary
+from runner.text import SCHEMA, print_document
 from tests import json_schemas
 from tests.fixtures.json_documents import valid
 from tests.fixtures.synthetic import make_run

@@ -16,18 +16,18 @@ import pytest
 from docker.errors import DockerException
 
 from runner.catalog.images import PROJECT, load_catalog
-from runner.doctor import builds as doctor_builds
+from runner.doctor import container_engine as doctor_builds
 from runner.doctor import container_engine as doctor_engine
-from runner.doctor import folders as doctor_folders
+from runner.doctor import gpu_checks
 from runner.doctor import gpu_checks as doctor_gpus
-from runner.doctor import limits
+from runner.doctor import scene as doctor_folders
 from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
 from runner.engines.base import ReadyImage, Slot
-from runner.engines.docker import container, gpu_trial
+from runner.engines.docker import container
 from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter
 from runner.engines.process.venv import COMPLETE, environment_folder
-from runner.machine import control_groups
+from runner.machine import telemetry_cpu
 from runner.machine.devices import Gpu, Process
 from tests.fixtures.json_documents import valid
 from tests.fixtures.mounts import TROUBLES, tmpfs
@@ -220,7 +220,7 @@ def test_a_hook_is_missed_only_where_a_gpu_has_no_cdi_name(tmp_path: Path, monke
 @pytest.fixture(autouse=True)
 def own_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The doctor's containers get a folder of their own below the cells'."""
-    monkeypatch.setattr(gpu_trial, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(container, "cache_folder", lambda: tmp_path)
 
 
 def started(said: bytes | Exception, *gpus: Gpu, cuda: str | None = None) -> Check:
@@ -312,7 +312,7 @@ def test_what_the_engine_says_is_explained(said: str, fix: str) -> None:
 
 
 def test_the_container_has_the_groups_that_a_cell_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_trial, "device_groups", lambda info: [44])
+    monkeypatch.setattr(container, "device_groups", lambda info: [44])
     client = Client(b"GPU 0: NVIDIA L4 (UUID: GPU-a)\n")
     the(doctor_engine.container(replace(WELL, gpus=(GPU,), client=client, info=ENGINE, image="tiny")))
     assert [options["group_add"] for options in client.asked] == [[44], [44]]
@@ -536,11 +536,11 @@ def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_fix_it(
 def test_the_cpus_of_a_job_are_told(
     monkeypatch: pytest.MonkeyPatch, may: int, quota: float | None, given: str, status: str | None, words: str
 ) -> None:
-    monkeypatch.setattr(limits.os, "sched_getaffinity", lambda _: set(range(may)))
-    monkeypatch.setattr(limits.os, "cpu_count", lambda: 64)
-    monkeypatch.setattr(control_groups, "limits", lambda: control_groups.GroupLimits(quota, None, None))
+    monkeypatch.setattr(gpu_checks.os, "sched_getaffinity", lambda _: set(range(may)))
+    monkeypatch.setattr(gpu_checks.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(telemetry_cpu, "limits", lambda: telemetry_cpu.GroupLimits(quota, None, None))
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", given)
-    checks = list(limits.cpus(WELL))
+    checks = list(gpu_checks.cpus(WELL))
     assert [(check.status, check.saw) for check in checks] == ([(status, words)] if status else [])
     assert all("SLURM_CPUS_PER_TASK" in check.means and "srun" in check.fix for check in checks if check.status == WARN)
 
@@ -564,8 +564,8 @@ def test_a_cache_below_a_folder_with_a_colon_is_told(tmp_path: Path, monkeypatch
 def test_a_group_with_room_for_few_processes_is_told(
     monkeypatch: pytest.MonkeyPatch, left: int | None, status: str | None
 ) -> None:
-    monkeypatch.setattr(control_groups, "limits", lambda: control_groups.GroupLimits(None, None, left))
-    checks = list(limits.processes(WELL))
+    monkeypatch.setattr(telemetry_cpu, "limits", lambda: telemetry_cpu.GroupLimits(None, None, left))
+    checks = list(gpu_checks.processes(WELL))
     assert [check.status for check in checks] == ([status] if status else [])
     assert all(f"{left} more may begin" in check.saw for check in checks)
     if status == WARN:

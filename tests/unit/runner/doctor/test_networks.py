@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.doctor import builds
+from runner.doctor import container_engine
 from runner.doctor.scene import WARN, Scene
 from runner.paths import find_program
 from runner.verify.references.contributed.site import IndexSite, SiteError
@@ -106,8 +106,8 @@ def test_the_doctor_names_what_lies_between_pip_and_its_index(
 ) -> None:
     kind, place = address
     monkeypatch.setenv("PIP_INDEX_URL", f"{place}/simple")
-    monkeypatch.setattr(builds, "_is_anything_installed", lambda: True)
-    (row,) = builds.pip_index(NOWHERE)
+    monkeypatch.setattr(container_engine, "_is_anything_installed", lambda: True)
+    (row,) = container_engine.pip_index(NOWHERE)
     words, fix = {
         "refused": ("Connection refused", "names your site's index"),
         "proxy": ("the proxy that HTTPS_PROXY or HTTP_PROXY names", "look at these variables"),

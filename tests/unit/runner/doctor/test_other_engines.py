@@ -10,9 +10,8 @@ import pytest
 from runner.catalog.images import load_catalog
 from runner.doctor import container_engine, other_engines
 from runner.doctor.scene import OK, WARN, Check, Scene
-from runner.engines import choose
-from runner.engines.apptainer import sif
-from runner.engines.podman.podman import PodmanEngine
+from runner.engines import choose, sif
+from runner.engines.podman import PodmanEngine
 
 SCENE = Scene((), "none", (), None, None, "no engine", {}, None, None)
 

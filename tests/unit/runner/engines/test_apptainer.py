@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import load_catalog
-from runner.engines import choose
-from runner.engines.apptainer import sif
-from runner.engines.apptainer.apptainer import ApptainerEngine, end_helpers
+from runner.engines import choose, sif
+from runner.engines.apptainer import ApptainerEngine, end_helpers
 from runner.engines.base import Settings
 from runner.errors import EngineError
 from runner.images.recipe import recipe as make_recipe

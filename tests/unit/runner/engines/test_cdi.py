@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.engines.docker import cdi
+from runner.engines.docker import container
 
 # As `nvidia-ctk cdi generate` writes it: keys in order of the alphabet, and names in places that are no device's.
 SPECIFICATION = """\
@@ -46,11 +46,13 @@ def told(*names: str) -> dict[str, object]:
 
 
 def test_gpus_are_asked_for_by_name_where_the_engine_knows_all_of_them() -> None:
-    known = cdi.devices(told("nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b", "nvidia.com/gpu=0", "nvidia.com/gpu=all"))
-    request = cdi.device_request(("GPU-a", "GPU-b"), known)
+    known = container.devices(
+        told("nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b", "nvidia.com/gpu=0", "nvidia.com/gpu=all")
+    )
+    request = container.device_request(("GPU-a", "GPU-b"), known)
     assert (request["Driver"], request["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"])
     assert not request["Capabilities"]
-    partly = cdi.device_request(("GPU-a", "GPU-c"), known)
+    partly = container.device_request(("GPU-a", "GPU-c"), known)
     assert (partly["Driver"], partly["DeviceIDs"]) == ("", ["GPU-a", "GPU-c"])
     assert partly["Capabilities"] == [["gpu"]]
 
@@ -66,10 +68,10 @@ def test_gpus_are_asked_for_by_name_where_the_engine_knows_all_of_them() -> None
     ],
 )
 def test_the_hook_is_asked_for_by_name_from_docker_29_on(version: str, driver: str) -> None:
-    hook = cdi.hook_driver({"ServerVersion": version})
-    request = cdi.device_request(("GPU-a",), frozenset(), hook)
+    hook = container.hook_driver({"ServerVersion": version})
+    request = container.device_request(("GPU-a",), frozenset(), hook)
     assert (hook, request["Driver"], request["Capabilities"]) == (driver, driver, [["gpu"]])
-    assert cdi.device_request(("GPU-a",), {"nvidia.com/gpu=GPU-a"}, hook)["Driver"] == "cdi"
+    assert container.device_request(("GPU-a",), {"nvidia.com/gpu=GPU-a"}, hook)["Driver"] == "cdi"
 
 
 def test_an_engine_that_tells_no_names_is_taken_at_its_files(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ def test_an_engine_that_tells_no_names_is_taken_at_its_files(tmp_path: Path) -> 
     (tmp_path / "other.json").write_text(json.dumps({"kind": "vendor.com/net", "devices": [{"name": "nic0"}]}))
     (tmp_path / "notes.txt").write_text(SPECIFICATION.replace("GPU-a", "GPU-z"))
     names = ["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-a", "nvidia.com/gpu=MIG-b", "vendor.com/net=nic0"]
-    assert sorted(cdi.devices({"CDISpecDirs": [str(tmp_path)]})) == names
+    assert sorted(container.devices({"CDISpecDirs": [str(tmp_path)]})) == names
 
 
 @pytest.mark.parametrize(
@@ -87,16 +89,16 @@ def test_an_engine_that_tells_no_names_is_taken_at_its_files(tmp_path: Path) -> 
 def test_a_file_that_is_no_specification_names_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "nvidia.yaml").write_text(text)
     (tmp_path / "nvidia.json").write_text(text)
-    assert cdi.devices({"CDISpecDirs": [str(tmp_path), str(tmp_path / "absent")]}) == frozenset()
+    assert container.devices({"CDISpecDirs": [str(tmp_path), str(tmp_path / "absent")]}) == frozenset()
 
 
 def test_a_file_too_large_to_be_one_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nvidia.yaml").write_text(SPECIFICATION)
-    monkeypatch.setattr(cdi, "_MAX_BYTES", 10)
-    assert cdi.devices({"CDISpecDirs": [str(tmp_path)]}) == frozenset()
+    monkeypatch.setattr(container, "_MAX_BYTES", 10)
+    assert container.devices({"CDISpecDirs": [str(tmp_path)]}) == frozenset()
 
 
 @pytest.mark.parametrize("info", [{}, {"CDISpecDirs": None}, {"CDISpecDirs": [], "DiscoveredDevices": None}])
 def test_an_engine_without_cdi_knows_no_names(info: dict[str, object]) -> None:
-    assert cdi.devices(info) == frozenset()
-    assert cdi.device_request(("GPU-a",), cdi.devices(info))["Capabilities"] == [["gpu"]]
+    assert container.devices(info) == frozenset()
+    assert container.device_request(("GPU-a",), container.devices(info))["Capabilities"] == [["gpu"]]

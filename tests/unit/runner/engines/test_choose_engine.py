@@ -14,7 +14,7 @@ from runner.catalog.images import Image
 from runner.engines import choose
 from runner.engines.base import Engine, EngineError, Settings
 from runner.engines.docker.engine import DockerEngine
-from runner.engines.podman.podman import PodmanEngine
+from runner.engines.podman import PodmanEngine
 from runner.engines.process.host import HostEngine
 from runner.errors import UserError
 from runner.run.begin import look_ahead

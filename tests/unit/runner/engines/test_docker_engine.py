@@ -30,11 +30,12 @@ from requests import exceptions
 from urllib3.exceptions import ProtocolError
 
 from runner.catalog.images import Image, load_catalog
-from runner.engines import cell_cache, ownership
+from runner.engines import cell_cache
 from runner.engines.base import EngineGoneError, ReadyImage, Slot
-from runner.engines.docker import container, same_files
+from runner.engines.docker import container, read_back
 from runner.engines.docker import engine as docker_engine
 from runner.engines.docker.engine import DockerEngine, DockerRunning
+from runner.engines.process.process import is_dead, owner_of
 from runner.errors import EngineError
 from runner.images import docker_client
 from runner.paths import PROJECT
@@ -48,26 +49,26 @@ def prepared() -> ReadyImage:
 
 
 def test_only_a_process_that_is_certainly_gone_counts_as_dead() -> None:
-    boot, namespace, pid, begun = ownership.owner_of(os.getpid()).split("/")
-    assert not ownership.is_dead(f"{boot}/{namespace}/{pid}/{begun}")
-    assert ownership.is_dead(f"{boot}/{namespace}/{pid}/{int(begun) - 1}")  # the number was given out again
-    assert ownership.is_dead(f"{boot}/{namespace}/4194305/{begun}")  # above the kernel's largest process id
-    assert ownership.is_dead(f"another-boot/{namespace}/{pid}/{begun}")
-    assert not ownership.is_dead(f"{boot}/1/4194305/{begun}")  # another container's processes cannot be seen
-    assert not ownership.is_dead("")
-    assert not ownership.is_dead("something else")
+    boot, namespace, pid, begun = owner_of(os.getpid()).split("/")
+    assert not is_dead(f"{boot}/{namespace}/{pid}/{begun}")
+    assert is_dead(f"{boot}/{namespace}/{pid}/{int(begun) - 1}")  # the number was given out again
+    assert is_dead(f"{boot}/{namespace}/4194305/{begun}")  # above the kernel's largest process id
+    assert is_dead(f"another-boot/{namespace}/{pid}/{begun}")
+    assert not is_dead(f"{boot}/1/4194305/{begun}")  # another container's processes cannot be seen
+    assert not is_dead("")
+    assert not is_dead("something else")
     # A cell without walls names its folders as it likes, and whoever starts containers their labels.
     for odd in ("²", "٣", "9" * 5000, "-1", " 1", "1_0", ""):
-        assert not ownership.is_dead(f"{boot}/{namespace}/{odd}/1")
+        assert not is_dead(f"{boot}/{namespace}/{odd}/1")
 
 
 def test_a_process_that_only_waits_to_be_reaped_counts_as_dead() -> None:
     child = os.fork()
     if child == 0:
         os._exit(0)
-    owner = ownership.owner_of(os.getpid()).split("/")
+    owner = owner_of(os.getpid()).split("/")
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert ownership.is_dead("/".join([*owner[:2], str(child), "1"]))
+    assert is_dead("/".join([*owner[:2], str(child), "1"]))
     os.waitpid(child, 0)
 
 
@@ -501,7 +502,7 @@ def test_an_engine_that_does_not_see_this_machines_files_is_found_out(
     tmp_path: Path, sees: bytes | Exception | None, words: str | None
 ) -> None:
     engine = Mounting(sees)
-    why = same_files.why_not(cast(Any, engine), tmp_path, {})
+    why = read_back.why_not(cast(Any, engine), tmp_path, {})
     assert why is None if words is None else words in str(why)
     assert engine.left == 0
     assert list(tmp_path.iterdir()) == []
@@ -512,5 +513,5 @@ def test_an_engine_whose_disk_is_full_says_nothing_of_its_folders(
 ) -> None:
     engine = Mounting(None)
     monkeypatch.setattr(engine, "import_image_from_data", lambda _: '{"error": "no space left on device"}\n')
-    assert same_files.why_not(cast(Any, engine), tmp_path, {}) is None
+    assert read_back.why_not(cast(Any, engine), tmp_path, {}) is None
     assert list(tmp_path.iterdir()) == []

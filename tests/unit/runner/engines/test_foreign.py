@@ -15,16 +15,14 @@ from typing import Any
 import pytest
 
 from runner.catalog.addresses import ForeignImage, addresses
-from runner.catalog.versions import contradiction, proof
-from runner.engines.apptainer import foreign_sif
-from runner.engines.base import Engine, Slot
+from runner.catalog.images import contradiction, proof
+from runner.engines import foreign as look
+from runner.engines.base import Engine, Exit, Slot
 from runner.engines.docker import foreign_image
-from runner.engines.foreign import foreign_engine
-from runner.engines.foreign import interior as look
-from runner.engines.foreign.interior import interior
+from runner.engines.foreign import ForeignImages, Looked, _bare, looked_inside
 from runner.engines.probe import Printed
 from runner.engines.several import with_threads
-from runner.engines.slots import Exit
+from runner.engines.sif import pin
 from runner.errors import BadFileError, CannotBeginError, EngineError, UserError
 from runner.paths import PROJECT
 from runner.plan.plan import Plan, plan
@@ -63,7 +61,7 @@ def image_with(
 
 def test_the_first_interpreter_that_has_a_framework_is_taken() -> None:
     bare = python(numpy="", place="/usr/local/bin/python3 /usr/local")
-    found = interior(
+    found = looked_inside(
         image_with(
             {"python": bare, "python3": bare, "/usr/bin/python3": python()}, {"/usr/bin/python3": answers([TORCH])}
         )  # type: ignore[arg-type]
@@ -101,7 +99,7 @@ def test_what_cannot_be_used_is_a_sentence_with_a_remedy(
     interpreters: Mapping[str, Printed], frameworks: Mapping[str, Printed], words: str
 ) -> None:
     with pytest.raises(EngineError) as caught:
-        interior(image_with(interpreters, frameworks))
+        looked_inside(image_with(interpreters, frameworks))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "\x1b" not in str(caught.value)
@@ -158,23 +156,23 @@ def test_a_sif_is_pinned_by_the_digest_of_its_file_and_another_file_is_none(tmp_
     file = tmp_path / "mine.sif"
     address = f"sif:{file}"
     with pytest.raises(EngineError, match=r"mine\.sif cannot be read"):
-        foreign_sif.pin(address)
+        pin(address)
     file.write_bytes(b"#!/bin/sh\n" * 100)
     with pytest.raises(BadFileError, match="is no SIF; `apptainer build"):
-        foreign_sif.pin(address)
+        pin(address)
     content = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0" + b"x" * 100
     file.write_bytes(content)
     os.utime(file, ns=(0, 1))
-    assert foreign_sif.pin(address) == f"sha256:{hashlib.sha256(content).hexdigest()}"
+    assert pin(address) == f"sha256:{hashlib.sha256(content).hexdigest()}"
     file.write_bytes(content + b"more")
     os.utime(file, ns=(0, 2))
-    assert foreign_sif.pin(address) == f"sha256:{hashlib.sha256(content + b'more').hexdigest()}"
+    assert pin(address) == f"sha256:{hashlib.sha256(content + b'more').hexdigest()}"
 
 
 def test_a_sif_without_apptainer_is_skipped_with_the_reason_and_needs_no_docker(tmp_path: Path) -> None:
     file = tmp_path / "mine.sif"
     file.write_bytes(b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0")
-    images = foreign_engine.ForeignImages([f"sif:{file}"], [], no_apptainer)
+    images = ForeignImages([f"sif:{file}"], [], no_apptainer)
     (image,) = images.images(gpus=False).values()
     assert image.refusal == "there is no Apptainer here"  # type: ignore[attr-defined]
     assert images.engines() == []
@@ -182,7 +180,7 @@ def test_a_sif_without_apptainer_is_skipped_with_the_reason_and_needs_no_docker(
 
 def made(address: str = "docker:mine:1", pinned: str = f"sha256:{'a' * 64}", **more: Any) -> ForeignImage:
     fields = {"frameworks": ("torch",), "releases": {"torch": "1.13.0a0"}, "framework_version": "1.13.0a0"}
-    return foreign_engine._bare(address, pinned, {}, **fields | more)
+    return _bare(address, pinned, {}, **fields | more)
 
 
 def test_the_digest_stands_in_for_the_lock() -> None:
@@ -202,9 +200,9 @@ def test_the_digest_stands_in_for_the_lock() -> None:
 def test_on_a_machine_with_gpus_the_frameworks_without_cuda_are_skipped_with_a_note() -> None:
     both = [TORCH | {"device_kinds": ["cpu", "cuda"], "versions": {"cuda": "12.8"}}, TORCH | {"framework": "jax"}]
     frameworks = tuple(map(look.FoundFramework.model_validate, both))
-    images = foreign_engine.ForeignImages(["docker:mine:1"], [], no_apptainer)
+    images = ForeignImages(["docker:mine:1"], [], no_apptainer)
     inside = look.Interior("python", "3.11.2", "1.24.2", frameworks)
-    images._looked["docker:mine:1"] = foreign_engine.Looked("docker:mine:1", "sha256:1", 1, {}, inside)
+    images._looked["docker:mine:1"] = Looked("docker:mine:1", "sha256:1", 1, {}, inside)
     (on_gpu,) = images.images(gpus=True).values()
     assert (on_gpu.accelerator, on_gpu.frameworks, on_gpu.cuda) == ("cuda", ("torch",), "12.8")
     assert images.notes(gpus=True) == ("docker:mine:1: jax skipped, since its build there has no CUDA",)
@@ -295,9 +293,7 @@ def test_a_run_goes_on_only_with_the_images_that_it_began_with() -> None:
         UserError, match=f"docker:mine:1 was sha256:{'b' * 64} when the run began, and is {image.pinned} now"
     ):
         _refuse_moved("RUN", {image.name: f"sha256:{'b' * 64}"}, today)
-    object.__setattr__(
-        today, "images", {image.name: foreign_engine._bare(image.name, "", {}, refusal="it has no Python")}
-    )
+    object.__setattr__(today, "images", {image.name: _bare(image.name, "", {}, refusal="it has no Python")})
     object.__setattr__(today, "plan", plan_of(made(frameworks=(), refusal="no")))
     with pytest.raises(CannotBeginError, match="docker:mine:1: no"):
         _refuse_moved("RUN", {image.name: image.pinned}, today)

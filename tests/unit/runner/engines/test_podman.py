@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from runner.engines import podman
 from runner.engines.docker import read_back
-from runner.engines.podman import podman
-from runner.engines.podman.podman import PodmanEngine
+from runner.engines.podman import PodmanEngine
 from runner.images.docker_client import Listing
 
 
@@ -51,7 +51,7 @@ def test_podman_is_looked_for_where_its_own_command_listens(
 def test_a_podman_that_leaves_gpus_out_is_not_asked_for_them(
     release: str, cdi: list[str], words: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.engines.docker.cdi.devices", lambda info: frozenset(cdi))
+    monkeypatch.setattr("runner.engines.podman.devices", lambda info: frozenset(cdi))
     engine = PodmanEngine()
     engine.__dict__ |= {"version": {"Version": release}, "_info": {}}
     reason = engine.why_no_gpu()

@@ -7,19 +7,19 @@ import time
 
 import pytest
 
-from runner.engines import pulse
+from runner.engines import probe
 from runner.errors import EngineError
 from tests.fixtures.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "_LATE_SECONDS", 0.3)
+    monkeypatch.setattr(probe, "_LATE_SECONDS", 0.3)
 
 
 def test_an_engine_that_answers_never_stood_still() -> None:
     asked: list[float] = []
-    beats = pulse.Pulse(lambda: asked.append(time.monotonic()), 0.02)
+    beats = probe.Pulse(lambda: asked.append(time.monotonic()), 0.02)
     wait_for(lambda: len(asked) > 3)
     assert beats.end() == []
 
@@ -32,7 +32,7 @@ def test_an_engine_that_answers_late_stood_still_since_its_last_answer() -> None
         if len(asked) == 2:
             time.sleep(0.5)
 
-    beats = pulse.Pulse(late, 0.02)
+    beats = probe.Pulse(late, 0.02)
     wait_for(lambda: len(asked) > 3)
     ((begin, end),) = beats.end()
     assert asked[0] <= begin <= asked[1]
@@ -46,7 +46,7 @@ def test_an_engine_that_has_not_answered_yet_stands_still_until_now() -> None:
         asked.set()
         never.wait()
 
-    beats = pulse.Pulse(hangs, 0.02)
+    beats = probe.Pulse(hangs, 0.02)
     asked.wait()
     time.sleep(0.4)
     ((begin, end),) = beats.end()
@@ -63,6 +63,6 @@ def test_an_engine_that_is_gone_stood_still() -> None:
         if len(asked) == 1:
             raise EngineError("no container engine answers")
 
-    beats = pulse.Pulse(gone, 0.02)
+    beats = probe.Pulse(gone, 0.02)
     wait_for(lambda: len(asked) > 1)
     assert len(beats.end()) == 1

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from runner.engines.docker import stream as docker_stream
-from runner.engines.docker.stream import STDERR, STDOUT, read_frames
+from runner.engines.docker import read_back as docker_stream
+from runner.engines.docker.read_back import STDERR, STDOUT, read_frames
 
 
 def frame(stream: int, payload: bytes) -> bytes:

@@ -21,14 +21,13 @@ import pytest
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import CatalogError, Image, load_catalog
 from runner.catalog.workloads import load_workloads
+from runner.cli.images.try_ import offered_steps
 from runner.engines import cell_cache, compilation
 from runner.engines.base import EngineError, ReadyImage
 from runner.engines.process.venv import VenvEngine
-from runner.images.absent import compiled, compiled_page
-from runner.images.absent.compiled import CompiledStep, faults, steps_faults
-from runner.images.absent.program import Program, UnreadableProgramError, read_program
-from runner.images.absent.targets import load_targets
-from runner.plan.absent import offered_steps
+from runner.images import compiled
+from runner.images.compile_program import Program, UnreadableProgramError, read_program
+from runner.images.compiled import CompiledStep, column, faults, load_targets, page_text, steps_faults
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -246,11 +245,11 @@ def test_a_step_is_judged_for_each_target_and_its_record_is_read_back(
     assert record is not None
     assert sorted(record.steps, key=lambda step: step.key) == sorted(steps, key=lambda step: step.key)
     assert compiled.recorded(image).keys() == {(*STEP, "V100"), (*STEP, "H100")}
-    text = compiled_page.page_text([image])
+    text = page_text([image])
     assert "27 launches, 0 MB" in text
     assert "**wrong**: 14 of its 14 results take memory of their own" in text
-    assert compiled_page.column(image, "jax") == "V100 1 of 2, H100 0 of 3"
-    assert compiled_page.column(image, "keras_jax") == "-"
+    assert column(image, "jax") == "V100 1 of 2, H100 0 of 3"
+    assert column(image, "keras_jax") == "-"
 
 
 def test_a_target_that_does_not_compile_has_its_reason_and_the_other_is_there(
@@ -300,7 +299,7 @@ def test_an_image_of_which_no_step_can_be_compiled_has_a_line_below_the_table(
 ) -> None:
     script = "import sys; sys.exit('bench.errors.Unsupported: this XLA takes no description')"
     compiled.write_compiled(image, compiled_by(image, script, tmp_path, monkeypatch))
-    text = compiled_page.page_text([image])
+    text = page_text([image])
     assert f"- `{image.name}`: none of its 2 steps was compiled: this XLA takes no description" in text
 
 
@@ -315,7 +314,7 @@ def test_a_record_that_cannot_be_read_is_named(image: Image) -> None:
 def test_a_program_of_older_code_is_marked(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (step, _) = compiled_by(image, printing([line("V100", "as-it-is")]), tmp_path, monkeypatch)
     compiled.write_compiled(image, [step.model_copy(update={"adapter_sha256": "0" * 64})])
-    assert "**of older code**" in compiled_page.page_text([image])
+    assert "**of older code**" in page_text([image])
 
 
 def test_a_step_of_another_adapter_keeps_its_record_where_xla_would_get_the_same_program(
@@ -336,7 +335,7 @@ def test_a_step_of_another_adapter_keeps_its_record_where_xla_would_get_the_same
     )
     assert (new.outcome, new.programs_sha256, new.date > before[1].date) == ("wrong", "c" * 64, True)
     compiled.write_compiled(image, [kept, new])
-    assert "**of older code**" not in compiled_page.page_text([image])
+    assert "**of older code**" not in page_text([image])
 
 
 def test_the_script_that_compiles_asks_the_bench_for_what_it_has() -> None:

@@ -15,7 +15,7 @@ from runner.catalog.images import BASES, IMAGES, load_catalog, read_bases, read_
 from runner.catalog.workloads import adapters, load_workloads
 from runner.cli.main import app
 from runner.images import consistency as images_check
-from runner.images import documents, locking
+from runner.images import generated_files, locking
 from runner.images import generated_files as images_files
 from runner.images.lock_facts import cuda_alone
 from tests.fixtures.waiting import within
@@ -282,7 +282,7 @@ def test_a_new_image_puts_the_files_out_of_step() -> None:
     assert [path for path, _ in images_files.out_of_step([*images, extra])] == [
         images_files.COMPOSE,
         images_files.BAKE,
-        documents.IMAGES,
+        generated_files.IMAGES,
     ]
 
 

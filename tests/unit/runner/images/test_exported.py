@@ -21,7 +21,7 @@ from docker.errors import ImageLoadError, ImageNotFound
 from runner.catalog.images import load_catalog
 from runner.images.recipe import Recipe
 from runner.images.recipe import recipe as make_recipe
-from runner.images.transfer import folder, saved_image
+from runner.images.transfer import folder
 from runner.images.transfer.folder import FolderError
 
 TAG = make_recipe(load_catalog()["torch-2.13.0-cpu"]).tag
@@ -293,7 +293,7 @@ def test_an_archive_of_a_newer_engine_is_one_too() -> None:
         "org.opencontainers.image.ref.name": TAG.rpartition(":")[2],
     }
     newer = archive(**{"index.json": {"manifests": [{"annotations": named}, {"digest": "sha256:0"}]}, "oci-layout": {}})
-    assert saved_image.why_not(io.BytesIO(newer), TAG) is None
+    assert folder.why_not(io.BytesIO(newer), TAG) is None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT, Image, load_catalog, read_pins
-from runner.images import documents, generated_files, lock_facts
+from runner.images import generated_files, lock_facts
 from runner.images import recipe as recipes
 from runner.images.transfer import registry
 
@@ -176,7 +176,7 @@ def test_the_groups_come_near_to_what_a_layer_for_each_wheel_would_save(catalog:
             everything += layers[image.base, layer.pins]
     best, saved = (everything - sum(kept.values()) for kept in (once, layers))
     assert saved >= 0.9 * best > 10e9
-    rows = {row[0]: row[1] for row in documents._gigabytes(catalog.values())}
+    rows = {row[0]: row[1] for row in generated_files._gigabytes(catalog.values())}
     assert rows["without shared layers"] == f"{everything / 1e9:.1f} GB"
     assert rows["in a registry"] == f"{sum(layers.values()) / 1e9:.1f} GB"
 

@@ -17,7 +17,7 @@ from urllib3 import HTTPConnectionPool
 from urllib3.exceptions import ReadTimeoutError
 
 from runner.catalog.images import PROJECT, Image, load_catalog
-from runner.cli.images import ci_matrix
+from runner.cli.images import build
 from runner.cli.main import app
 from runner.errors import EngineError
 from runner.images import docker_client, recipe
@@ -68,7 +68,7 @@ def stored(project: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
             raise NotThereError("no", "no")
         return DIGEST
 
-    monkeypatch.setattr(ci_matrix, "connect", lambda: None)
+    monkeypatch.setattr(build, "connect", lambda: None)
     monkeypatch.setattr(registry, "registry_digest", registry_digest)
     return names
 

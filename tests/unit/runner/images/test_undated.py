@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from runner.images import undated
+from runner.images.transfer import undated
 from runner.paths import PROJECT
 
 BUILT: dict[str, Any] = {

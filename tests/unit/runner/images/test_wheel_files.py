@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import LINKS
-from runner.images.transfer.wheel_files import machines
+from runner.images.locking import machines
 from tests.stand_ins.fleet import compiler
 
 X86_64, AARCH64 = 62, 183

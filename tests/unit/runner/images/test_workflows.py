@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from runner.catalog.images import PROJECT, load_catalog
-from runner.cli.images import pin
+from runner.cli.images import lock as pin
 from runner.cli.main import app
 from runner.errors import ExitCode
 from runner.images.recipe import Recipe

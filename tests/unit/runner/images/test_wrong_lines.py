@@ -5,8 +5,7 @@ from __future__ import annotations
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import load_catalog
 from runner.catalog.workloads import load_workloads
-from runner.images.absent.compiled import read_compiled
-from runner.images.absent.targets import load_targets
+from runner.images.compiled import load_targets, read_compiled
 from runner.plan.plan import plan
 from runner.plan.request import Request
 from tests.fixtures.plans import with_gpu

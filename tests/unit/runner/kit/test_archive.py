@@ -17,14 +17,14 @@ import pytest
 from typer.testing import CliRunner
 
 from bench import identity
-from runner.cli.archives.import_ import lines
 from runner.cli.main import app
+from runner.cli.reference import lines
 from runner.kit import archive as archives
 from runner.kit import imported as importing
 from runner.kit.archive import ArchiveError, read
+from runner.kit.doing import outcome
+from runner.kit.facts_file import packed
 from runner.kit.imported import Imported, StepOutcome, import_archive
-from runner.kit.pack import packed
-from runner.kit.step_outcome import outcome
 from runner.machine.devices import Gpu
 from runner.results import store
 from runner.results.cells import stored_cells

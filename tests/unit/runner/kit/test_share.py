@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from runner.cli.main import app
 from runner.kit import archive
+from runner.kit import shared_run as share
 from runner.kit.archive import ArchiveError
-from runner.kit.contribution import shared_run as share
-from runner.kit.contribution.anonymous import Pseudonyms
+from runner.kit.facts_file import packed
 from runner.kit.imported import import_archive
-from runner.kit.pack import packed
+from runner.kit.shared_run import Pseudonyms
 from runner.results import store
-from runner.verify.references.contributed import layout
+from runner.verify.references.contributed import derived_rows
 from tests.fixtures.contributions import MODELS, cell_of, contribution, retold, uuid_of
 
 SALT = b"s" * 32
@@ -128,7 +128,7 @@ def test_what_every_index_would_refuse_is_said_when_it_is_written(
 
 def test_a_person_who_says_no_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setattr("runner.cli.archives.share._can_answer", lambda: True)
+    monkeypatch.setattr("runner.cli.reference._can_answer", lambda: True)
     run, bundle = contribution(tmp_path / "run"), tmp_path / "bundle.tar.gz"
     for answer, wrote in (("n\n", False), ("y\n", True)):
         result = CliRunner().invoke(app, ["share", str(run), "-o", str(bundle)], input=answer)
@@ -142,12 +142,12 @@ def test_a_collection_gets_a_file_for_each_device_image_and_workload(
     cells = [cell_of(MODELS[2]), cell_of(MODELS[2], "host-torch-2.13.0"), cell_of(MODELS[2], precision="tf32")]
     run, collection = contribution(tmp_path / "run", cells=cells), tmp_path / "collection"
     assert CliRunner().invoke(app, ["share", str(run), "-o", f"{collection}/", "--yes"]).exit_code == 0
-    paths = list(layout.bundles_in(collection))
+    paths = list(derived_rows.bundles_in(collection))
     folders = [path.relative_to(collection).parent.as_posix() for path in paths]
     assert folders == ["a100-sxm4-40gb/host-torch-2.13.0/gru-imdb", "a100-sxm4-40gb/torch-2.9.1-cu128/gru-imdb"]
     for path in paths:
         bundle = archive.read(path)
-        assert layout.place_of(bundle.facts, bundle.sha256) == layout.PurePosixPath(
+        assert derived_rows.place_of(bundle.facts, bundle.sha256) == derived_rows.PurePosixPath(
             path.relative_to(collection).as_posix()
         )  # type: ignore[arg-type]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from runner.catalog.workloads import load_workloads
+from runner.kit.doing import layouts
 from runner.kit.facts_file import first_reason
-from runner.kit.step_outcome import layouts
 from runner.kit.steps import KitStep, Wanted, plan
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.plan.combination import Skip

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from runner.machine import telemetry
-from runner.machine.gpu_users import PROVED, GpuUsers, ancestors, idle, proof
-from runner.machine.processes import who
+from runner.machine.processes import PROVED, GpuUsers, ancestors, idle, proof, who
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
 

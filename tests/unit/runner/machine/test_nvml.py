@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import PROJECT
-from runner.cli.gpus import ranges
+from runner.cli.machines import ranges
 from runner.errors import UserError
 from runner.machine import detect as detection
 from runner.machine.detect import detect

@@ -17,7 +17,7 @@ from runner.catalog.images import PROJECT
 from runner.machine.detect import detect
 from runner.machine.nvml import session
 from runner.machine.processes import read_entries
-from runner.machine.telemetry_gpu import GpuSampler
+from runner.machine.telemetry import GpuSampler
 from tests.stand_ins.fleet import DRIVERS, FakeGpu, Fleet, build_library, compiler, environment, uuid_of
 
 Show = Callable[[Fleet], Path]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runner.admission import telemetry_summary
+from runner.admission import record
 from runner.machine import telemetry, telemetry_cpu
 from runner.machine.telemetry_cpu import CpuClock, PackageEnergy, ProcessSampler
 from tests.fixtures.waiting import wait_for
@@ -125,9 +125,9 @@ def test_joules_per_item_of_a_cpu_cell_come_from_its_packages(bare: Path, monkey
 
     monkeypatch.setattr(telemetry_cpu, "_content", burning)
     rows = watch([], 1.8)
-    on_clock = telemetry_summary.on_the_cells_clock(rows, rows[0]["unix"])
+    on_clock = record.on_the_cells_clock(rows, rows[0]["unix"])
     steady = [{"stage": "steady", "begin_seconds": 0.3, "seconds": 1.2, "items": 30}]
-    found = telemetry_summary.summary(on_clock, steady)
+    found = record.summary(on_clock, steady)
     assert found["energy_joules"] == pytest.approx(60, rel=0.15)
     assert found["joules_per_item"] == pytest.approx(found["energy_joules"] / 30)
     assert found["mean_power_watts"] == pytest.approx(50, rel=0.15)
@@ -143,7 +143,7 @@ def test_a_machine_that_shows_nothing_leaves_gaps_and_no_zeros() -> None:
     row = ProcessSampler(Cell().pid, CpuClock((0,))).sample(time.time())
     assert row is not None
     assert row["cpu_megahertz"] is None
-    assert telemetry_summary.summary(
+    assert record.summary(
         [row | {"seconds": 1.0}], [{"stage": "steady", "begin_seconds": 0.5, "seconds": 1, "items": 1}]
     ) == {"other_cpus": None}
 
@@ -169,8 +169,8 @@ def test_other_work_is_what_the_machine_did_beside_the_cell_in_the_steady_window
     # The time before them is no matter.
     rows[0] |= {"machine_cpu_seconds": 0.0}
     steady = [{"stage": "steady", "begin_seconds": 4.5, "seconds": 10.0, "items": 1}]
-    assert telemetry_summary.summary(rows, steady)["other_cpus"] == pytest.approx(others)
-    assert telemetry_summary.summary(rows[:6], steady)["other_cpus"] is None
+    assert record.summary(rows, steady)["other_cpus"] == pytest.approx(others)
+    assert record.summary(rows[:6], steady)["other_cpus"] is None
 
 
 def test_the_cpu_time_of_children_that_have_ended_stays_in_the_counter() -> None:

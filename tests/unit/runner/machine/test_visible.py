@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT
-from runner.machine.detect import detect
-from runner.machine.visible import VisibleError, limits
+from runner.machine.detect import VisibleError, detect, limits
 from tests.stand_ins.fleet import FakeGpu, Fleet, environment, uuid_of
 
 Show = Callable[[Fleet], Path]

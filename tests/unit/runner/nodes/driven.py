@@ -20,12 +20,23 @@ from pathlib import Path
 from typing import Any, cast
 
 from runner.nodes import driver
-from runner.nodes.fleet import Fleet, Member
+from runner.nodes.fleet import Fleet, Heard, Link, Member
 from runner.nodes.fleet_plan import FleetProspect, prospect_of
-from runner.nodes.link import Heard, Link
+from runner.nodes.frames import Decoder, Frame, encode
 from runner.nodes.transports.transport import Node
-from runner.nodes.wire import messages
-from runner.nodes.wire.frames import Decoder, Frame, encode
+from runner.nodes.wire import (
+    Begin,
+    Begun,
+    Ended,
+    FromDriver,
+    Look,
+    Prepare,
+    Prepared,
+    Progress,
+    Run,
+    from_agent,
+    from_driver,
+)
 from runner.plan.plan import Cell
 from runner.results import parcel
 from runner.results.store import RunStore
@@ -62,7 +73,7 @@ class StandIn:
     node: Node
     cells: Sequence[Cell]
     # The parcel of each repeat, however many messages hand it over.
-    body: Callable[[messages.Run], bytes]
+    body: Callable[[Run], bytes]
     heard: queue.Queue[Heard]
     received: Decoder = field(default_factory=Decoder)
     sent: Decoder = field(default_factory=Decoder)
@@ -70,32 +81,32 @@ class StandIn:
     # Seconds of CPU that an agent would take elsewhere.
     seconds: float = 0.0
 
-    def send(self, message: messages.FromDriver) -> None:
+    def send(self, message: FromDriver) -> None:
         content = encode(message.frame())
         begin = time.process_time()
         for frame in self.received.feed(content):
-            for reply in self.replies(messages.from_driver(frame)):
+            for reply in self.replies(from_driver(frame)):
                 content = encode(reply)
                 self.seconds += time.process_time() - begin
                 self.say(content)
                 begin = time.process_time()
         self.seconds += time.process_time() - begin
 
-    def replies(self, message: messages.FromDriver) -> Iterator[Frame]:
-        if isinstance(message, messages.Look):
+    def replies(self, message: FromDriver) -> Iterator[Frame]:
+        if isinstance(message, Look):
             own = {"boot_id": self.node.name, "gpus": (), "cells": tuple(self.cells)}
             yield HELLO.model_copy(update=own).frame()
-        elif isinstance(message, messages.Begin):
-            yield messages.Begun(spooled=()).frame()
-        elif isinstance(message, messages.Prepare):
-            yield messages.Prepared(image=message.image, digest="sha256:0", why=None).frame()
-        elif isinstance(message, messages.Run):
-            yield messages.Progress(attempt=message.attempt, phase="warm-up").frame()
-            yield messages.Ended(attempt=message.attempt).frame(self.body(message))
+        elif isinstance(message, Begin):
+            yield Begun(spooled=()).frame()
+        elif isinstance(message, Prepare):
+            yield Prepared(image=message.image, digest="sha256:0", why=None).frame()
+        elif isinstance(message, Run):
+            yield Progress(attempt=message.attempt, phase="warm-up").frame()
+            yield Ended(attempt=message.attempt).frame(self.body(message))
 
     def say(self, content: bytes) -> None:
         for each in self.sent.feed(content):
-            self.heard.put(Heard(cast(Link, self), messages.from_agent(each), each.body))
+            self.heard.put(Heard(cast(Link, self), from_agent(each), each.body))
 
     def hang_up(self) -> None:
         pass
@@ -120,7 +131,7 @@ class Nowhere:
         pass
 
 
-def own_parcel(run: messages.Run) -> bytes:
+def own_parcel(run: Run) -> bytes:
     """The parcel of the repeat that was ordered."""
     return parcel.encode(parcel_of(run.cell, run.repeat))
 
@@ -130,7 +141,7 @@ def no_door(main: driver.Driver, name: str, site: Any, job: Job, attempt: str, b
     return Outcome(job, "ok", None, 31.0)
 
 
-def fleet_of(nodes: int, cells: Sequence[Cell], body: Callable[[messages.Run], bytes], options: Options) -> Fleet:
+def fleet_of(nodes: int, cells: Sequence[Cell], body: Callable[[Run], bytes], options: Options) -> Fleet:
     """Nodes that have said what they are."""
     fleet = asked(nodes, cells, body, options)
     while not fleet.heard.empty():
@@ -139,7 +150,7 @@ def fleet_of(nodes: int, cells: Sequence[Cell], body: Callable[[messages.Run], b
     return fleet
 
 
-def asked(nodes: int, cells: Sequence[Cell], body: Callable[[messages.Run], bytes], options: Options) -> Fleet:
+def asked(nodes: int, cells: Sequence[Cell], body: Callable[[Run], bytes], options: Options) -> Fleet:
     """Nodes of which the driver has not yet heard what they are: they have said it."""
     fleet = Fleet(Nowhere(), options, heard=queue.Queue())
     for at in range(nodes):

@@ -10,11 +10,10 @@ import pytest
 
 from runner.nodes import driver as drivers
 from runner.nodes.driver import Driver
-from runner.nodes.fleet import Fleet, Member
-from runner.nodes.link import Heard
+from runner.nodes.fleet import Fleet, Heard, Member
 from runner.nodes.tracker import Verdict
 from runner.nodes.transports.transport import Node
-from runner.nodes.wire import messages
+from runner.nodes.wire import Beat, Begun, FromAgent, FromDriver, Lost, Prepared, Progress, Refusal, Run, Said
 from runner.run.dispatch import Job
 from runner.run.execution import limits_of
 from runner.run.options import Options
@@ -23,7 +22,7 @@ from tests.fixtures.plans import CPU, H200, make_cell
 
 CPU_CELL = make_cell(device_model=CPU.model)
 GPU_CELL = make_cell(device_kind="cuda", device_model=H200.model)
-PREPARED = messages.Prepared(image=CPU_CELL.image, digest="sha256:0", why=None)
+PREPARED = Prepared(image=CPU_CELL.image, digest="sha256:0", why=None)
 
 
 class Deaf:
@@ -31,10 +30,10 @@ class Deaf:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.sent: list[messages.FromDriver] = []
+        self.sent: list[FromDriver] = []
         self.closed = False
 
-    def send(self, message: messages.FromDriver) -> None:
+    def send(self, message: FromDriver) -> None:
         self.sent.append(message)
 
     def hang_up(self) -> None:
@@ -66,7 +65,7 @@ class By:
         (member,) = fleet.taken()
         self.driver._begin(member)
 
-    def say(self, *said: messages.FromAgent) -> None:
+    def say(self, *said: FromAgent) -> None:
         for message in said:
             self.driver._hear(Heard(cast(Any, self.link), message))
             self.driver._prepare_some()
@@ -79,21 +78,21 @@ def by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> By:
 
 
 def test_a_node_that_begins_twice_is_cut_off(by: By, capsys: pytest.CaptureFixture[str]) -> None:
-    by.say(messages.Begun(spooled=()), messages.Begun(spooled=(attempt_of(CPU_CELL, 1, 1),)))
+    by.say(Begun(spooled=()), Begun(spooled=(attempt_of(CPU_CELL, 1, 1),)))
     assert "it sent what no agent sends (it began twice)" in capsys.readouterr().err
     assert by.link.closed
 
 
 @pytest.mark.parametrize(
-    "last", [PREPARED.model_copy(update={"image": "other"}), messages.Refusal(why="no")], ids=["lie", "refusal"]
+    "last", [PREPARED.model_copy(update={"image": "other"}), Refusal(why="no")], ids=["lie", "refusal"]
 )
 def test_nothing_that_a_node_says_after_it_was_cut_off_is_heard(
-    by: By, last: messages.FromAgent, capsys: pytest.CaptureFixture[str]
+    by: By, last: FromAgent, capsys: pytest.CaptureFixture[str]
 ) -> None:
     claimed = attempt_of(CPU_CELL, 1, 1)
     by.say(last)
     capsys.readouterr()
-    by.say(messages.Begun(spooled=(claimed,)), messages.Said(line="all is well"))
+    by.say(Begun(spooled=(claimed,)), Said(line="all is well"))
     assert by.driver._tracker.verdict(claimed) is Verdict.UNKNOWN
     assert capsys.readouterr().err == ""
 
@@ -103,11 +102,11 @@ def test_the_sentences_of_a_node_that_never_stops_are_limited_and_the_dropped_on
 ) -> None:
     clock = [100.0]
     monkeypatch.setattr(drivers.time, "monotonic", lambda: clock[0])
-    by.say(*(messages.Said(line=f"sentence {number}") for number in range(1000)))
+    by.say(*(Said(line=f"sentence {number}") for number in range(1000)))
     said = capsys.readouterr().err.splitlines()
     assert said == [f"node n1: sentence {number}" for number in range(20)]
     clock[0] += 10.0
-    by.say(messages.Said(line="at last"))
+    by.say(Said(line="at last"))
     assert capsys.readouterr().err == "node n1: at last (and 980 sentences before it, too many to be shown)\n"
 
 
@@ -117,11 +116,11 @@ def test_a_node_that_keeps_what_it_offers_is_cut_off_and_the_run_does_not_wait_f
     clock = [0.0]
     monkeypatch.setattr(drivers.time, "monotonic", lambda: clock[0])
     offered = attempt_of(CPU_CELL, 1, 1)
-    by.say(messages.Begun(spooled=(offered,)))
+    by.say(Begun(spooled=(offered,)))
     for clock[0] in range(0, 94, 3):
         assert by.driver._is_open()
         assert not by.link.closed
-        by.say(messages.Beat())
+        by.say(Beat())
         by.driver._look_at_the_clock(clock[0])
     assert by.link.closed
     assert (
@@ -139,17 +138,17 @@ def test_a_node_that_lives_and_never_ends_its_cell_is_cut_off_and_the_run_ends(
     """Its agent ends each cell at the limit, three times where its engine goes down; half an hour later it is false."""
     clock = [0.0]
     monkeypatch.setattr(drivers.time, "monotonic", lambda: clock[0])
-    by.say(messages.Begun(spooled=()))
+    by.say(Begun(spooled=()))
     while by.driver._sites["n1"].images:
-        by.say(messages.Prepared(image=by.driver._sites["n1"].images[0], digest="sha256:0", why=None))
+        by.say(Prepared(image=by.driver._sites["n1"].images[0], digest="sha256:0", why=None))
     by.driver._start_all(0.0)
-    (begun,) = [sent.attempt for sent in by.link.sent if isinstance(sent, messages.Run)]
+    (begun,) = [sent.attempt for sent in by.link.sent if isinstance(sent, Run)]
     limits, by.driver._again_at = limits_of(Options()), 0.0
     longest = 3 * (limits.whole + limits.compiling) + 1800
     while not by.link.closed:
         clock[0] += 4.0
         assert clock[0] < longest + 60
-        by.say(messages.Beat(), messages.Progress(attempt=begun, phase="warm-up"))
+        by.say(Beat(), Progress(attempt=begun, phase="warm-up"))
         by.driver._look_at_the_clock(clock[0])
     assert clock[0] > longest
     assert "it says neither that" in capsys.readouterr().err
@@ -158,9 +157,9 @@ def test_a_node_that_lives_and_never_ends_its_cell_is_cut_off_and_the_run_ends(
 
 
 def test_a_gpu_may_be_lost_before_the_node_joins_and_gets_no_cell_then(by: By) -> None:
-    by.say(messages.Begun(spooled=()), messages.Lost(board=H200.board), PREPARED)
+    by.say(Begun(spooled=()), Lost(board=H200.board), PREPARED)
     while by.driver._sites["n1"].images:
-        by.say(messages.Prepared(image=by.driver._sites["n1"].images[0], digest="sha256:0", why=None))
+        by.say(Prepared(image=by.driver._sites["n1"].images[0], digest="sha256:0", why=None))
     by.driver._start_all(1.0)
-    assert [sent.cell for sent in by.link.sent if isinstance(sent, messages.Run)] == [CPU_CELL]
+    assert [sent.cell for sent in by.link.sent if isinstance(sent, Run)] == [CPU_CELL]
     assert by.driver._tracker.homeless() == [Job(GPU_CELL, 1), Job(GPU_CELL, 2)]

@@ -21,12 +21,27 @@ import pytest
 from runner.admission.renew import renew
 from runner.catalog.images import PROJECT
 from runner.nodes import driver
-from runner.nodes.fleet import Fleet
+from runner.nodes.fleet import Fleet, Link, Words
 from runner.nodes.fleet_plan import FleetProspect, prospect_of
-from runner.nodes.link import Link, Words
+from runner.nodes.frames import MAGIC, MOST_BODY_BYTES, Decoder, Frame, FrameError, encode
 from runner.nodes.transports.transport import Node
-from runner.nodes.wire import messages, releases
-from runner.nodes.wire.frames import MAGIC, MOST_BODY_BYTES, Decoder, Frame, FrameError, encode
+from runner.nodes.wire import (
+    Beat,
+    Begun,
+    Ended,
+    Failed,
+    FromAgent,
+    FromDriver,
+    Lost,
+    Prepare,
+    Prepared,
+    Progress,
+    Returned,
+    Run,
+    Said,
+    from_driver,
+    versions,
+)
 from runner.plan.plan import Cell
 from runner.results import store
 from runner.results.parcel import encode as encode_parcel
@@ -69,8 +84,8 @@ class Fetching(stand_ins.StandIn):
     fetching: list[tuple[Fetching, str]]
     most: list[int]
 
-    def replies(self, message: messages.FromDriver) -> Iterator[Frame]:
-        if isinstance(message, messages.Prepare):
+    def replies(self, message: FromDriver) -> Iterator[Frame]:
+        if isinstance(message, Prepare):
             self.fetching.append((self, message.image))
             self.most.append(len(self.fetching))
             if len(self.fetching) == min(self.AT_ONCE, self.NODES - len(self.most) + len(self.fetching)):
@@ -83,7 +98,7 @@ class Fetching(stand_ins.StandIn):
     def answer_all(cls) -> None:
         waiting, cls.fetching[:] = cls.fetching[:], []
         for agent, image in waiting:
-            agent.say(encode(messages.Prepared(image=image, digest="sha256:0", why=None).frame()))
+            agent.say(encode(Prepared(image=image, digest="sha256:0", why=None).frame()))
 
 
 def test_so_many_nodes_fetch_images_at_once_as_a_registry_can_serve(
@@ -125,7 +140,7 @@ def test_a_hundred_thousand_repeats_on_128_nodes_take_a_minute_and_two_gigabytes
     ],
 )
 def test_a_node_that_sends_another_parcel_than_it_was_asked_for_is_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: Callable[[messages.Run], bytes], why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: Callable[[Run], bytes], why: str
 ) -> None:
     monkeypatch.setattr(driver, "planned_code", lambda _: {})
     options = Options(out=tmp_path, seed=1)
@@ -143,16 +158,16 @@ def test_a_node_that_sends_another_parcel_than_it_was_asked_for_is_cut_off(
 def poured(word: str, attempt: str) -> bytes:
     """A frame of which no agent sends many."""
     other = f"{attempt.split('.')[0]}.r9.01234567-1"
-    said: dict[str, tuple[messages.FromAgent, bytes]] = {
-        "progress": (messages.Progress(attempt=attempt, phase="warm-up"), b""),
-        "said": (messages.Said(line="x"), b""),
-        "beat": (messages.Beat(), b""),
-        "a result again": (messages.Ended(attempt=attempt), b"no parcel"),
-        "a result that nobody asked for": (messages.Ended(attempt=other), b"no parcel"),
-        "long results that nobody asked for": (messages.Ended(attempt=other), bytes(4 << 20)),
-        "failed": (messages.Failed(attempt=other, reason="x"), b""),
-        "returned": (messages.Returned(attempt=other, why="x"), b""),
-        "lost": (messages.Lost(board="x"), b""),
+    said: dict[str, tuple[FromAgent, bytes]] = {
+        "progress": (Progress(attempt=attempt, phase="warm-up"), b""),
+        "said": (Said(line="x"), b""),
+        "beat": (Beat(), b""),
+        "a result again": (Ended(attempt=attempt), b"no parcel"),
+        "a result that nobody asked for": (Ended(attempt=other), b"no parcel"),
+        "long results that nobody asked for": (Ended(attempt=other), bytes(4 << 20)),
+        "failed": (Failed(attempt=other, reason="x"), b""),
+        "returned": (Returned(attempt=other, why="x"), b""),
+        "lost": (Lost(board="x"), b""),
     }
     if word == "a beat among blanks":
         header = b'{"kind":"beat"' + b" " * (1 << 20) + b"}"
@@ -174,11 +189,11 @@ class Pouring:
         self._orders.put(content)
 
     def chunks(self) -> Iterator[bytes]:
-        yield encode(releases.versions().frame())
+        yield encode(versions().frame())
         while (content := self._orders.get()) is not None:
             for frame in self._decoder.feed(content):
-                order = messages.from_driver(frame)
-                if isinstance(order, messages.Run):
+                order = from_driver(frame)
+                if isinstance(order, Run):
                     self.runs += 1
                     said = poured(self._word, order.attempt)
                     at_once = max(1, 30_000 // len(said))
@@ -244,20 +259,20 @@ def test_a_node_that_floods_ends_its_own_repeat_in_time_and_the_other_node_measu
 def test_as_many_results_as_an_agent_may_have_kept_are_no_flood() -> None:
     words = Words()
     kept = tuple(f"{'0' * 16}.r1.01234567-{number}" for number in range(10_000))
-    begun = messages.Begun(spooled=kept)
+    begun = Begun(spooled=kept)
     words.count(begun, len(encode(begun.frame())))
     for attempt in kept:
-        words.count(messages.Ended(attempt=attempt), MOST_BODY_BYTES)
+        words.count(Ended(attempt=attempt), MOST_BODY_BYTES)
     with pytest.raises(FrameError, match="more than 5000 messages came at once"):
-        words.count(messages.Ended(attempt=kept[0]), MOST_BODY_BYTES)
+        words.count(Ended(attempt=kept[0]), MOST_BODY_BYTES)
 
 
 class Cut(stand_ins.StandIn):
     """An agent whose machine cuts each repeat: its disk is full."""
 
-    def replies(self, message: messages.FromDriver) -> Iterator[Frame]:
-        if isinstance(message, messages.Run):
-            yield messages.Returned(attempt=message.attempt, why="/cache: No space left on device").frame()
+    def replies(self, message: FromDriver) -> Iterator[Frame]:
+        if isinstance(message, Run):
+            yield Returned(attempt=message.attempt, why="/cache: No space left on device").frame()
         else:
             yield from super().replies(message)
 

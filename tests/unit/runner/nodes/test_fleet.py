@@ -21,11 +21,9 @@ from runner.nodes import fleet as fleets
 from runner.nodes import node_table
 from runner.nodes.fleet import Fleet, Member
 from runner.nodes.fleet_plan import prospect_of
-from runner.nodes.transports.started import Started
-from runner.nodes.transports.transport import Node, Nodes
-from runner.nodes.wire.frames import encode
-from runner.nodes.wire.messages import PROTOCOL, Hello
-from runner.nodes.wire.releases import difference, versions
+from runner.nodes.frames import encode
+from runner.nodes.transports.transport import Node, Nodes, Started
+from runner.nodes.wire import PROTOCOL, Hello, difference, versions
 from runner.plan.plan import Skip
 from runner.results.on_disk import roles
 from runner.run.options import Options
@@ -141,7 +139,7 @@ def test_a_node_that_does_not_name_its_release_is_refused() -> None:
 
 
 def test_a_changed_file_of_each_part_changes_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from runner.nodes.wire import releases as module
+    from runner.nodes import wire as module
 
     for path in ("runner/a.py", "images/torch/image.toml"):
         (tmp_path / path).parent.mkdir(parents=True)

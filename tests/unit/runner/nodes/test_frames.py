@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.nodes.wire import frames
-from runner.nodes.wire.frames import MAGIC, Decoder, Frame, FrameError, encode
+from runner.nodes import frames
+from runner.nodes.frames import MAGIC, Decoder, Frame, FrameError, encode
 
 HEADERS = st.dictionaries(st.text(max_size=8), st.integers(-(2**62), 2**62) | st.text(max_size=20), max_size=4)
 FRAMES = st.lists(st.builds(Frame, HEADERS, st.binary(max_size=300)), min_size=1, max_size=5)

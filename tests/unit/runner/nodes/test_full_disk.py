@@ -9,7 +9,7 @@ import pytest
 
 from runner.nodes.node_agent import Agent
 from runner.nodes.spool import Spool
-from runner.nodes.wire import messages
+from runner.nodes.wire import Ended, FromAgent, Said
 from runner.run.dispatch import Job
 from tests.fixtures.nodes import ATTEMPT, CELL, parcel_of
 
@@ -18,7 +18,7 @@ class Pipe:
     def __init__(self) -> None:
         self.sent: list[Any] = []
 
-    def send(self, message: messages.FromAgent, body: bytes = b"") -> None:
+    def send(self, message: FromAgent, body: bytes = b"") -> None:
         self.sent.append(message)
 
 
@@ -35,6 +35,6 @@ def test_a_repeat_that_the_spool_cannot_hold_is_sent_and_a_sentence_says_so(
     monkeypatch.setattr(spool, "keep", full)
     agent._keep(job, parcel_of(CELL))
     said, sent = pipe.sent
-    assert isinstance(said, messages.Said)
+    assert isinstance(said, Said)
     assert f"{spool.folder} cannot be written to (No space left on device)" in said.line
-    assert sent == messages.Ended(attempt=ATTEMPT)
+    assert sent == Ended(attempt=ATTEMPT)

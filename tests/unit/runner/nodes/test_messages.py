@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.nodes.wire import messages
-from runner.nodes.wire.frames import MOST_HEADER_BYTES, Frame, FrameError
+from runner.nodes.frames import MOST_HEADER_BYTES, Frame, FrameError
+from runner.nodes.wire import Hello, Run, Said, from_agent, from_driver
 from tests.fixtures.nodes import ATTEMPT, CELL, HELLO
 from tests.fixtures.nodes import SAID as FROM_AGENT
 
@@ -21,12 +21,12 @@ DESCRIPTION = dict(HELLO.frame().header)
 
 @pytest.mark.parametrize("message", FROM_AGENT, ids=lambda message: message.kind)
 def test_what_an_agent_says_comes_back(message: Any) -> None:
-    assert messages.from_agent(message.frame()) == message
+    assert from_agent(message.frame()) == message
 
 
 def test_what_a_driver_says_comes_back() -> None:
-    run = messages.Run(attempt=ATTEMPT, cell=CELL, repeat=3, uuids=("GPU-1",))
-    assert messages.from_driver(run.frame()) == run
+    run = Run(attempt=ATTEMPT, cell=CELL, repeat=3, uuids=("GPU-1",))
+    assert from_driver(run.frame()) == run
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_a_driver_says_comes_back() -> None:
 )
 def test_what_no_agent_says_is_refused(header: dict[str, Any], why: str) -> None:
     with pytest.raises(FrameError, match=why):
-        messages.from_agent(Frame(header, HELLO.frame().body if header.get("kind") == "hello" else b""))
+        from_agent(Frame(header, HELLO.frame().body if header.get("kind") == "hello" else b""))
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def test_what_no_agent_says_is_refused(header: dict[str, Any], why: str) -> None
 def test_a_plan_that_no_node_has_is_refused_each_time(plan: bytes, why: str) -> None:
     for _ in range(2):
         with pytest.raises(FrameError, match=why):
-            messages.from_agent(Frame(DESCRIPTION, plan))
+            from_agent(Frame(DESCRIPTION, plan))
 
 
 def test_equal_nodes_have_the_same_cells_and_others_their_own() -> None:
-    one, same = (messages.from_agent(HELLO.model_copy(update={"host": host}).frame()) for host in ("a", "b"))
-    other = messages.from_agent(HELLO.model_copy(update={"cells": (replace(CELL, seed=7),)}).frame())
-    assert isinstance(one, messages.Hello)
-    assert isinstance(same, messages.Hello)
-    assert isinstance(other, messages.Hello)
+    one, same = (from_agent(HELLO.model_copy(update={"host": host}).frame()) for host in ("a", "b"))
+    other = from_agent(HELLO.model_copy(update={"cells": (replace(CELL, seed=7),)}).frame())
+    assert isinstance(one, Hello)
+    assert isinstance(same, Hello)
+    assert isinstance(other, Hello)
     assert (one.host, same.host) == ("a", "b")
     assert one.cells is same.cells
     assert one.cells == HELLO.cells
@@ -85,7 +85,7 @@ def test_equal_nodes_have_the_same_cells_and_others_their_own() -> None:
 @pytest.mark.parametrize("run", ["..", ".", "../x", "", "a/b", "x" * 101])
 def test_a_run_whose_name_is_no_folder_of_its_own_is_refused(run: str) -> None:
     with pytest.raises(FrameError, match="begin.run"):
-        messages.from_driver(Frame({"kind": "begin", "run": run, "leased": True}))
+        from_driver(Frame({"kind": "begin", "run": run, "leased": True}))
 
 
 ODD = st.recursive(
@@ -109,10 +109,10 @@ def test_a_message_with_any_field_changed_is_read_or_refused(message: Any, data:
     part[name] = data.draw(ODD)
     with contextlib.suppress(FrameError):
         body = json.dumps(plan).encode() if plan else b""
-        assert messages.from_agent(Frame(header, body)).kind == header["kind"]
+        assert from_agent(Frame(header, body)).kind == header["kind"]
 
 
 def test_a_sentence_of_an_agent_is_one_line_without_escapes() -> None:
-    said = messages.from_agent(Frame({"kind": "said", "line": "one\ntwo\x1b[31m\x07"}))
-    assert isinstance(said, messages.Said)
+    said = from_agent(Frame({"kind": "said", "line": "one\ntwo\x1b[31m\x07"}))
+    assert isinstance(said, Said)
     assert said.line == "one⏎two␇"

@@ -12,10 +12,27 @@ import pytest
 
 from runner.catalog.own_networks import read
 from runner.machine import lease
+from runner.nodes.frames import Decoder
 from runner.nodes.node_agent import Agent, _Pipe
 from runner.nodes.transports.transport import Node
-from runner.nodes.wire import messages
-from runner.nodes.wire.frames import Decoder
+from runner.nodes.wire import (
+    MOST_LINE,
+    Ack,
+    Beat,
+    Begin,
+    Begun,
+    Bye,
+    Ended,
+    Hello,
+    Look,
+    Preparing,
+    Refusal,
+    Returned,
+    Said,
+    Stop,
+    Versions,
+    from_agent,
+)
 from runner.results.parcel import decode
 from runner.run.options import Options
 from tests.fixtures.nodes import RUN, Hand, toy_node
@@ -58,7 +75,7 @@ def test_a_finished_repeat_travels_and_stays_in_the_spool_until_it_is_acknowledg
     assert (prepared.digest, prepared.why) == ("sha256:toy-a", None)
     cell = hello.cells[0]
     attempt = hand.run(cell)
-    message, body = hand.hear_all(messages.Ended)
+    message, body = hand.hear_all(Ended)
     parcel = decode(body, "x")
     assert (message.attempt, parcel.attempt, parcel.node) == (attempt, attempt, "n1")
     assert (parcel.cell_id, parcel.code, parcel.uuids) == (cell.id, 0, ())
@@ -66,9 +83,9 @@ def test_a_finished_repeat_travels_and_stays_in_the_spool_until_it_is_acknowledg
     assert all(row["device"] == "cpu" for row in parcel.telemetry)
     spooled = tmp_path / "cache" / "dlbench" / "spool" / RUN / "n1" / f"{attempt}.parcel"
     assert spooled.read_bytes() == body
-    hand.link.send(messages.Ack(attempt=attempt))
+    hand.link.send(Ack(attempt=attempt))
     wait_for(lambda: not spooled.exists())
-    hand.link.send(messages.Bye())
+    hand.link.send(Bye())
     assert "exit code 0" in hand.hear_end().why
     assert left_on_disk(tmp_path) == []
     assert processes() == []
@@ -79,12 +96,12 @@ def test_the_next_agent_hands_over_what_a_killed_one_had_finished(agent: Callabl
     hello, _ = first.begin()
     first.prepare("toy-a")
     attempt = first.run(hello.cells[0])
-    sent = first.hear_all(messages.Ended)
+    sent = first.hear_all(Ended)
     first.process.kill()
     assert "exit code -9" in first.hear_end().why
     second = agent()
     assert second.begin()[1].spooled == (attempt,)
-    assert second.hear_all(messages.Ended) == sent
+    assert second.hear_all(Ended) == sent
 
 
 @pytest.mark.parametrize("way", ["bye", "hang up", "kill", "terminate"])
@@ -96,7 +113,7 @@ def test_however_an_agent_ends_its_cells_end(agent: Callable[..., Hand], way: st
     wait_for((tmp_path / "started").is_file)
     assert processes()
     if way == "bye":
-        hand.link.send(messages.Bye())
+        hand.link.send(Bye())
     elif way == "hang up":
         hand.link.hang_up()
     else:
@@ -118,15 +135,15 @@ def test_an_attempt_is_stopped_alone_and_its_devices_are_free_again(agent: Calla
     first = hand.run(hangs, number=1)
     second = hand.run(ends, number=2)
     wait_for((tmp_path / "started").is_file)
-    hand.link.send(messages.Stop(attempt=first))
-    assert hand.hear(messages.Returned) == messages.Returned(attempt=first, why="it was stopped")
-    assert hand.hear(messages.Ended).attempt == second, "it waited for the CPUs"
+    hand.link.send(Stop(attempt=first))
+    assert hand.hear(Returned) == Returned(attempt=first, why="it was stopped")
+    assert hand.hear(Ended).attempt == second, "it waited for the CPUs"
     third = hand.run(hangs, repeat=2, number=3)
     fourth = hand.run(ends, repeat=2, number=4)
-    hand.link.send(messages.Stop(attempt=fourth))
-    assert hand.hear(messages.Returned) == messages.Returned(attempt=fourth, why="it was stopped before it began")
-    hand.link.send(messages.Stop(attempt=third))
-    assert hand.hear(messages.Returned).attempt == third
+    hand.link.send(Stop(attempt=fourth))
+    assert hand.hear(Returned) == Returned(attempt=fourth, why="it was stopped before it began")
+    hand.link.send(Stop(attempt=third))
+    assert hand.hear(Returned).attempt == third
 
 
 def test_what_cannot_run_is_returned_with_the_reason(agent: Callable[..., Hand]) -> None:
@@ -136,10 +153,10 @@ def test_what_cannot_run_is_returned_with_the_reason(agent: Callable[..., Hand])
     assert hand.prepare("toy-x").why == "this node has no image of that name"
     cell = next(cell for cell in hello.cells if cell.image == "toy-b")
     hand.run(cell)
-    assert hand.hear(messages.Returned).why == "toy-b was not prepared"
+    assert hand.hear(Returned).why == "toy-b was not prepared"
     hand.prepare("toy-a")
     hand.run(next(cell for cell in hello.cells if cell.image == "toy-a"), uuids=("GPU-7",))
-    assert hand.hear(messages.Returned).why == "a device that it was given is not one of this node"
+    assert hand.hear(Returned).why == "a device that it was given is not one of this node"
 
 
 def test_an_agent_waits_in_line_for_a_lease_and_says_so(
@@ -147,16 +164,16 @@ def test_an_agent_waits_in_line_for_a_lease_and_says_so(
 ) -> None:
     monkeypatch.setenv("DLBENCH_LEASES", str(tmp_path / "leases"))
     hand = agent()
-    hand.hear(messages.Versions)
+    hand.hear(Versions)
     options = {"gpus": "none", "workloads": ["gru-imdb"]}
-    hand.link.send(messages.Look(node="n1", options=options))
-    hand.hear(messages.Hello)
+    hand.link.send(Look(node="n1", options=options))
+    hand.hear(Hello)
     with lease.hold([lease.CPUS], "other-run", lambda _: None):
-        hand.link.send(messages.Begin(run=RUN, leased=False))
-        while not isinstance(said := hand.heard.get(timeout=60).message, messages.Said):
-            assert isinstance(said, messages.Beat)
+        hand.link.send(Begin(run=RUN, leased=False))
+        while not isinstance(said := hand.heard.get(timeout=60).message, Said):
+            assert isinstance(said, Beat)
         assert f"process {os.getpid()}" in said.line
-    assert hand.hear(messages.Begun).spooled == ()
+    assert hand.hear(Begun).spooled == ()
 
 
 def test_a_node_that_lacks_the_data_refuses_with_a_sentence(agent: Callable[..., Hand]) -> None:
@@ -166,9 +183,9 @@ def test_a_node_that_lacks_the_data_refuses_with_a_sentence(agent: Callable[...,
         ({"gpus": "none", "telepathy": True}, "telepathy: there is no such field"),
     ):
         hand = agent()
-        hand.hear(messages.Versions)
-        hand.link.send(messages.Look(node="n1", options=options))
-        assert why in hand.hear(messages.Refusal).why
+        hand.hear(Versions)
+        hand.link.send(Look(node="n1", options=options))
+        assert why in hand.hear(Refusal).why
         assert "exit code 0" in hand.hear_end().why
 
 
@@ -182,13 +199,13 @@ def test_a_persons_own_network_comes_with_the_first_message_and_its_cells_read_i
     )
     network = read(file)
     hand = agent(seconds=5.0)
-    hand.hear(messages.Versions)
+    hand.hear(Versions)
     options = Options(gpus="none", workloads=("/only/on/the/driver/net.py",)).model_dump(mode="json")
-    hand.link.send(messages.Look(node="n1", options=options, networks={network.name: network.texts}))
-    cells = hand.hear(messages.Hello).cells
+    hand.link.send(Look(node="n1", options=options, networks={network.name: network.texts}))
+    cells = hand.hear(Hello).cells
     assert {(cell.workload, cell.framework, cell.batch) for cell in cells} == {(network.name, "torch", 8)}
-    hand.link.send(messages.Begin(run=RUN, leased=True))
-    hand.hear(messages.Begun)
+    hand.link.send(Begin(run=RUN, leased=True))
+    hand.hear(Begun)
     hand.prepare(cells[0].image)
     hand.run(cells[0])
     started = tmp_path / "started"
@@ -197,7 +214,7 @@ def test_a_persons_own_network_comes_with_the_first_message_and_its_cells_read_i
     folder = Path(words[words.index("--data") + 1])
     assert [path.name for path in folder.iterdir()] == ["net.py"]
     assert (folder / "net.py").read_bytes() == file.read_bytes()
-    hand.link.send(messages.Bye())
+    hand.link.send(Bye())
     hand.hear_end()
     wait_for(lambda: not processes())
     assert left_on_disk(tmp_path) == []
@@ -206,9 +223,9 @@ def test_a_persons_own_network_comes_with_the_first_message_and_its_cells_read_i
 
 def test_cpus_that_a_node_does_not_have_are_refused_with_a_sentence(agent: Callable[..., Hand]) -> None:
     hand = agent()
-    hand.hear(messages.Versions)
-    hand.link.send(messages.Look(node="n1", options={"gpus": "none"}, cpus=(1 << 20,)))
-    assert "this node may not use the CPUs that it is given" in hand.hear(messages.Refusal).why
+    hand.hear(Versions)
+    hand.link.send(Look(node="n1", options={"gpus": "none"}, cpus=(1 << 20,)))
+    assert "this node may not use the CPUs that it is given" in hand.hear(Refusal).why
 
 
 def test_nodes_of_one_machine_share_its_memory_and_its_cpus(agent: Callable[..., Hand]) -> None:
@@ -216,10 +233,10 @@ def test_nodes_of_one_machine_share_its_memory_and_its_cpus(agent: Callable[...,
     hellos = []
     for sharing in (1, 4):
         hand = agent()
-        hand.hear(messages.Versions)
+        hand.hear(Versions)
         options = {"gpus": "none", "workloads": ["gru-imdb"]}
-        hand.link.send(messages.Look(node="n1", options=options, cpus=(cpu,), sharing=sharing))
-        hellos.append(hand.hear(messages.Hello))
+        hand.link.send(Look(node="n1", options=options, cpus=(cpu,), sharing=sharing))
+        hellos.append(hand.hear(Hello))
     assert {hello.cpu.cpus for hello in hellos} == {(cpu,)}
     assert hellos[0].cpu.memory_bytes // 4 == hellos[1].cpu.memory_bytes
 
@@ -229,9 +246,9 @@ def test_a_beat_comes_while_a_cell_runs(agent: Callable[..., Hand], tmp_path: Pa
     hello, _ = hand.begin()
     hand.prepare("toy-a")
     hand.run(next(cell for cell in hello.cells if cell.workload == "gru-imdb"))
-    while not isinstance(hand.heard.get(timeout=60).message, messages.Beat):
+    while not isinstance(hand.heard.get(timeout=60).message, Beat):
         pass
-    while not isinstance(hand.heard.get(timeout=60).message, messages.Beat):
+    while not isinstance(hand.heard.get(timeout=60).message, Beat):
         pass
 
 
@@ -239,7 +256,7 @@ def test_a_line_of_a_build_or_of_a_stranger_s_file_is_never_too_long_for_a_messa
     sink = io.BytesIO()
     Agent(_Pipe(sink)).preparing("toy-a", "\x1b[31m" + 100_000 * "x")
     (frame,) = Decoder().feed(sink.getvalue())
-    message = messages.from_agent(frame)
-    assert isinstance(message, messages.Preparing)
+    message = from_agent(frame)
+    assert isinstance(message, Preparing)
     assert message.line.startswith("xxx")
-    assert len(message.line) < messages.MOST_LINE + 100
+    assert len(message.line) < MOST_LINE + 100

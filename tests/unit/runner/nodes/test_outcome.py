@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.nodes.outcome import NodeOutcome, entries, last_words
+from runner.nodes.node_table import NodeOutcome, entries, last_words
 
 
 def test_a_reason_that_many_nodes_share_is_said_once_and_the_drained_come_first() -> None:

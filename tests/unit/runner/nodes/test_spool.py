@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.engines.ownership import owner_of
+from runner.engines.process.process import owner_of
 from runner.errors import UserError
 from runner.nodes import spool
 from runner.nodes.spool import Spool

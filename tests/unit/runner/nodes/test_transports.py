@@ -18,16 +18,12 @@ import pytest
 
 from runner.errors import UserError
 from runner.machine.devices import Cpu, Gpu, Machine
-from runner.nodes.fleet import Fleet
-from runner.nodes.link import Heard, Link, opened
-from runner.nodes.transports import ray, slurm, ssh
-from runner.nodes.transports.choose import nodes_of
-from runner.nodes.transports.local import Local
+from runner.nodes.fleet import Fleet, Heard, Link, opened
+from runner.nodes.transports import nodes_of, ray, slurm, ssh
 from runner.nodes.transports.slurm import Slurm
-from runner.nodes.transports.ssh import Ssh
-from runner.nodes.transports.started import Started
-from runner.nodes.transports.transport import Node, NodesError, Pipe
-from runner.nodes.wire import messages
+from runner.nodes.transports.ssh import Local, Ssh
+from runner.nodes.transports.transport import Node, NodesError, Pipe, Started
+from runner.nodes.wire import PROTOCOL, Versions
 from runner.run.options import Options
 from tests.fixtures.nodes import Hand
 
@@ -267,7 +263,7 @@ def test_a_file_that_is_not_there_and_a_machine_without_ssh_are_said(
 def test_an_agent_speaks_through_ssh_after_a_shell_s_welcome(hosts: Path) -> None:
     hosts.write_text("n1\n")
     hand = Hand(Ssh(hosts).there()[0])
-    assert hand.hear(messages.Versions).protocol == messages.PROTOCOL
+    assert hand.hear(Versions).protocol == PROTOCOL
     hand.close()
     assert hand.hear_end().why.startswith("its agent ended with exit code 0")
 

@@ -10,8 +10,7 @@ from runner.catalog.images import load_catalog
 from runner.catalog.names import FIRST_FRAMEWORKS, ROSETTA
 from runner.catalog.workloads import load_workloads
 from runner.machine.devices import Machine
-from runner.plan.breadth import tiers
-from runner.plan.plan import Cell, plan
+from runner.plan.plan import Cell, plan, tiers
 from runner.plan.request import Request
 from tests.fixtures.plans import NO_GPU, image, make_cell, with_gpu
 

@@ -20,7 +20,7 @@ from runner.images.docker_client import Listing
 from runner.images.recipe import Recipe, recipe
 from runner.images.transfer import folder as transfer
 from runner.machine.devices import Machine
-from runner.plan.disk import LEAST_FILES, fitting
+from runner.plan.durations import LEAST_FILES, fitting
 from runner.plan.plan import Plan, plan
 from runner.plan.request import Request
 from runner.run.outlook import reasons

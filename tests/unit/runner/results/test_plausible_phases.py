@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.results.plausible.phases import Phases
+from runner.results.plausible.windows import Phases
 
 RECORDED = sorted((Path(__file__).parents[2] / "recorded").glob("*.jsonl"))
 

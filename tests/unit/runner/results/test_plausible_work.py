@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench import contract, rules
-from runner.results.plausible.work import (
+from runner.results.plausible.counts import (
     MULTIPLY_ADDS,
     least_operations,
     most_operations,

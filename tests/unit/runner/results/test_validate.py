@@ -16,7 +16,7 @@ from bench.data.files import MARKER, vouch
 from bench.errors import DataError
 from bench.protocol import ProtocolError, check
 from reports.data.tables import load
-from reports.page.render import moment, render
+from reports.page.render import render, unix_moment
 from runner.cli.main import app
 from runner.results import validate
 from runner.results.store import RunStore, StoreError
@@ -139,8 +139,8 @@ def test_a_cell_that_tells_centuries_breaks_the_protocol(field: str, value: floa
 def test_a_clock_that_tells_no_year_spoils_no_report(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", windows=6, changes={"started_unix": 1e17})
     render([folder], tmp_path / "report.html")
-    assert moment(1e17) == moment(None) == "–"
-    assert moment(0.0) == "1970-01-01 00:00:00"
+    assert unix_moment(1e17) == unix_moment(None) == "–"
+    assert unix_moment(0.0) == "1970-01-01 00:00:00"
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"settings": [], "versions": 5}'])

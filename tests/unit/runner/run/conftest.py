@@ -10,7 +10,7 @@ import pytest
 
 from runner import trees
 from runner.machine import telemetry
-from runner.results.plausible import work
+from runner.results.plausible import counts
 from runner.run.attempt import AttemptContext, Limits
 from tests.fixtures.attempts import (
     PATIENT,
@@ -32,7 +32,7 @@ def site(
 ) -> Iterator[Callable[..., AttemptContext]]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     # A replay is faster than any CPU computes it.
-    monkeypatch.setattr(work, "most_operations", lambda *_: None)
+    monkeypatch.setattr(counts, "most_operations", lambda *_: None)
 
     def site(script: str, limits: Limits = PATIENT) -> AttemptContext:
         recorded = tmp_path / "recorded"

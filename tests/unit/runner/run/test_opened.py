@@ -14,7 +14,7 @@ from runner.engines.process import installed
 from runner.errors import CannotBeginError
 from runner.machine.devices import Gpu
 from runner.nodes.node_agent import Agent, _Pipe
-from runner.nodes.wire import messages
+from runner.nodes.wire import Begin, Look
 from runner.results import store
 from runner.results.store import RunStore
 from runner.run import execution
@@ -92,8 +92,8 @@ def test_an_agent_whose_gpu_cannot_be_opened_refuses_before_its_first_cell(monke
     )
     agent = Agent(_Pipe(io.BytesIO()))
     monkeypatch.setattr(agent, "_look", lambda *_: prospect)
-    agent.take(messages.Look(node="n1", options={}))
-    agent.take(messages.Begin(run="20261126-000000-abcd", leased=True))
+    agent.take(Look(node="n1", options={}))
+    agent.take(Begin(run="20261126-000000-abcd", leased=True))
     monkeypatch.setenv("DLBENCH_CUINIT", "802")
     with pytest.raises(
         CannotBeginError, match="NVIDIA H200 cannot be opened: cuInit says 802 .*--resume 20261126-000000-abcd"

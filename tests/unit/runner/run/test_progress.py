@@ -303,4 +303,4 @@ def test_the_command_that_goes_on_with_a_renamed_run_names_its_folder(tmp_path: 
     run.folder.rename(tmp_path / "my monday")
     again = RunStore(tmp_path / "my monday")
     assert again.run_id == run.run_id
-    assert go_on_with(again) == f"runner matrix --resume 'my monday' --out {tmp_path}"
+    assert go_on_with(again) == f"runner matrix --resume 'my monday' --results {tmp_path}"

@@ -14,14 +14,14 @@ from bench import rules
 from runner.catalog.images import Image, load_catalog
 from runner.engines import choose
 from runner.engines.base import EngineError, ReadyImage, Settings, Slot
-from runner.engines.process import beside as engine
+from runner.engines.process import interpreters as engine
 from runner.engines.process.host import HostEngine, HostImage
 from runner.engines.process.venv import VenvEngine
 from runner.errors import ExitCode, UserError
 from runner.paths import PROJECT
 from runner.results.store import RunStore
 from runner.verify import output, verification_run
-from runner.verify.pinned.release_limits import EXPLAINED
+from runner.verify.pinned import EXPLAINED
 from runner.verify.references.measured import reference_of
 from runner.verify.verification import CellFinding, Verification, assess
 from tests.fixtures import synthetic

@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 
 from runner.catalog.images import load_catalog
 from runner.cli.main import app
-from runner.kit.contribution.shared_run import Bundle, bundle_of
+from runner.kit.shared_run import Bundle, bundle_of
 from runner.paths import PROJECT
 from runner.results.parcel import Parcel
 from runner.results.store import RunStore
 from runner.verify.outliers import spread_of
-from runner.verify.references.among import among_machines
-from runner.verify.references.contributed import collection as contributed
-from runner.verify.references.contributed import derived_rows, index, judge, layout
+from runner.verify.references.comparability import among_machines
+from runner.verify.references.contributed import derived_rows, index, judge
+from runner.verify.references.contributed import judge as contributed
 from runner.verify.references.contributed.derived_rows import Derived
 from runner.verify.references.contributed.index import IndexCell
 from runner.verify.references.contributed.judge import FEWEST_BESIDE, MOST, BundleJudge, Judgement, comment
@@ -44,7 +44,7 @@ CELL_OF_ANOTHER_IMAGE = "torch-2.7.1-cu126"
 
 def bring(collection: Path, bundle: Bundle, content: bytes | None = None) -> Path:
     """The bundle in its place; with other content where this is given, named as that would be. Each machine is an account's."""
-    ((place, own),) = layout.files_of(bundle, f"by-{bundle.facts.machine}").items()
+    ((place, own),) = derived_rows.files_of(bundle, f"by-{bundle.facts.machine}").items()
     content = own if content is None else content
     path = collection / place.parent / f"{hashlib.sha256(content).hexdigest()[:16]}.tar.gz"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ def test_a_bundle_of_a_cpu_is_accepted_only_from_a_quiet_machine(forge: Forge, w
     ],
 )
 def test_a_name_that_hides_the_processor_is_no_device_model(model: str, names: bool) -> None:
-    assert layout.names_a_processor(model) == names
+    assert derived_rows.names_a_processor(model) == names
 
 
 def test_a_bundle_of_a_hidden_processor_is_refused(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_bundle_that_is_a_link_or_lies_too_high_is_refused_and_said(
     few: tuple[Path, Bundle], capsys: pytest.CaptureFixture[str]
 ) -> None:
     collection, _ = few
-    there = next(layout.bundles_in(collection))
+    there = next(derived_rows.bundles_in(collection))
     link, outside = there.with_name("0000000000000001.tar.gz"), there.with_name("0000000000000002.tar.gz")
     high, other_name = collection / "here.tar.gz", there.with_name("other.tgz")
     link.symlink_to(there)
@@ -382,7 +382,7 @@ def test_rows_that_were_made_are_not_made_again_until_the_rules_change(
     few: tuple[Path, Bundle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collection, _ = few
-    path = next(layout.bundles_in(collection))
+    path = next(derived_rows.bundles_in(collection))
     first = derived_rows.derived(path)
     monkeypatch.setattr(derived_rows, "_made", lambda bundle: pytest.fail("it was made again"))
     assert derived_rows.derived(path) == first
@@ -570,10 +570,10 @@ def test_who_takes_the_pseudonym_of_anothers_machine_is_held_against_it_and_wait
 def test_no_account_has_the_folder_of_another_one() -> None:
     """GitHub has `name_company` for an account of a company, `app[bot]` for an app, and no two that differ in capital letters alone."""
     names = ("lab", "lab_one", "lab-one", "lab.one", "lab[bot]", "lab-bot", "..", "-lab")
-    assert len({layout.account_folder(name) for name in names}) == len(names)
-    assert layout.account_folder("Lab-One") == layout.account_folder("lab-one") == "lab-one"
+    assert len({derived_rows.account_folder(name) for name in names}) == len(names)
+    assert derived_rows.account_folder("Lab-One") == derived_rows.account_folder("lab-one") == "lab-one"
     for name in names:
-        folder = layout.account_folder(name)
+        folder = derived_rows.account_folder(name)
         assert "/" not in folder
         assert not folder.startswith(".")
 

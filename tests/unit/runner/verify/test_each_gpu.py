@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from runner.cli.main import app
 from runner.results.store import RunStore
 from runner.verify import output
-from runner.verify.fleet.device_times import levels
-from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.outliers import fleet_of
+from runner.verify.peer_comparison import levels, with_fleets
 from runner.verify.verification import Verification, assess
 from tests.fixtures import regimes, stored, synthetic
 from tests.fixtures.fleets import WORKLOADS, each_gpu_run, uuids

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from runner.cli.main import app
 from runner.verify import output
-from runner.verify.fleet.peer_comparison import with_fleets
+from runner.verify.peer_comparison import with_fleets
 from runner.verify.verification import Verification, assess
 from tests.fixtures.fleets import WORKLOADS, each_gpu_run, uuids
 from tests.fixtures.json_documents import valid
@@ -159,7 +159,7 @@ def test_nodes_and_gpus_are_told_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize("broken", [{"nodes": [{"node": "n1", "gpus": 7}]}, {"devices": [{"uuid": 1}]}])
 def test_a_manifest_of_another_form_names_no_node(tmp_path: Path, broken: dict[str, Any]) -> None:
     from runner.results.store import RunStore
-    from runner.verify.fleet.where import placed
+    from runner.verify.peer_comparison import placed
 
     run = RunStore(each_gpu_run(tmp_path / "run", HEALTHY, host=""))
     run.write_manifest({**run.manifest(), **broken})

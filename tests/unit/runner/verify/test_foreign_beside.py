@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from runner.engines.foreign import foreign_engine
+from runner.engines.foreign import _bare
 from runner.errors import CannotBeginError, UserError
 from runner.machine.detect import detect
 from runner.results.on_disk.image_names import is_of_no_catalog
 from runner.run.options import Options
-from runner.verify.pinned import foreign_beside
+from runner.verify import pinned as foreign_beside
 
 ADDRESS = "docker:mine:1"
 
@@ -25,7 +25,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "framework_version": "7.7.0",
         "releases": {"chainer": "7.7.0", "torch": "2.12.1"},
     }
-    images = SimpleNamespace(images=lambda gpus: {ADDRESS: foreign_engine._bare(ADDRESS, "sha256:1", {}, **fields)})
+    images = SimpleNamespace(images=lambda gpus: {ADDRESS: _bare(ADDRESS, "sha256:1", {}, **fields)})
     monkeypatch.setattr(foreign_beside, "foreign_images", lambda *_: images)
     assert detect("none", False).gpus == ()
     return fields

@@ -22,15 +22,15 @@ from reports.data.model import NO_TELEMETRY
 from runner.admission.renew import renew
 from runner.errors import UserError
 from runner.kit.archive import read
-from runner.kit.contribution.shared_run import Bundle, bundle_of
+from runner.kit.facts_file import packed
 from runner.kit.imported import import_archive
-from runner.kit.pack import packed
+from runner.kit.shared_run import Bundle, bundle_of
 from runner.paths import PROJECT
 from runner.results import store
 from runner.results.parcel import Parcel, decode, encode
 from runner.results.store import RunStore
-from runner.verify.references.contributed import collection as contributed
-from runner.verify.references.contributed import layout
+from runner.verify.references.contributed import derived_rows
+from runner.verify.references.contributed import judge as contributed
 from tests.fixtures.contributions import MODELS, RECORDED, Events, cell_of, contribution, events_of, gpu_of, retold
 from tests.fixtures.events import rearrange
 from tests.fixtures.forgeries import each, faster, untimed
@@ -202,7 +202,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Bundle
 
 
 def bring(collection: Path, bundle: Bundle, account: str, content: bytes | None = None) -> Path:
-    ((place, own),) = layout.files_of(bundle, account).items()
+    ((place, own),) = derived_rows.files_of(bundle, account).items()
     content = own if content is None else content
     path = collection / place.parent / f"{hashlib.sha256(content).hexdigest()[:16]}.tar.gz"
     path.parent.mkdir(parents=True, exist_ok=True)

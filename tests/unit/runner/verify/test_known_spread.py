@@ -17,16 +17,15 @@ import pytest
 from typer.testing import CliRunner
 
 from runner.cli.main import app
-from runner.kit.contribution import shared_run
+from runner.kit import shared_run
 from runner.results.statistics import Array
 from runner.results.store import RunStore
-from runner.verify.fleet.peer_comparison import with_fleets
 from runner.verify.outliers import SMALLEST_KNOWN_GAP, _gaps_of, _spread, known_spread, score_limit
 from runner.verify.output import details
-from runner.verify.references.among import FEWEST_KNOWN
+from runner.verify.peer_comparison import with_fleets
+from runner.verify.references.comparability import FEWEST_KNOWN
 from runner.verify.references.contributed.index import index_of, reference_of
-from runner.verify.references.contributed.lookup import references_for
-from runner.verify.references.contributed.site import IndexSite, SiteError
+from runner.verify.references.contributed.site import IndexSite, SiteError, references_for
 from runner.verify.references.measured import read_runs
 from runner.verify.references.saved import Reference
 from runner.verify.verification import assess

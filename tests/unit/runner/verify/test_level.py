@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from runner.errors import UserError
-from runner.verify.fleet.level import Level, Site, chosen, length, levels, seconds_of
+from runner.verify.fleet_run import Level, Site, chosen, length, levels, seconds_of
 from tests.fixtures.plans import make_cell
 
 SECONDS = {"cnn-cifar10": 30.0, "gru-imdb": 20.0}

@@ -17,7 +17,6 @@ from runner.engines.base import ReadyImage, Slot
 from runner.engines.process.host import HostEngine, HostImage
 from runner.engines.process.process import LocalRunning
 from runner.errors import ExitCode
-from runner.json_document import print_document
 from runner.machine.detect import detect
 from runner.plan.durations import Durations
 from runner.plan.plan import Plan
@@ -25,12 +24,13 @@ from runner.results.store import SCHEMA_VERSION, RunStore, StoreError
 from runner.run.dispatch import Job
 from runner.run.options import Options, UsageError
 from runner.run.prospect import Prospect
+from runner.text import print_document
 from runner.verify import output
 from runner.verify import verification_run as verify
 from runner.verify.probes import load
 from runner.verify.probes.load import GpuLoads, fleets_of_loads, groups_of_loads, load_each, read_loads
 from runner.verify.verification import Verification
-from runner.verify.verification_document import document
+from runner.verify.verification_run import document
 from tests.fixtures.plans import make_cell
 from tests.stand_ins.fleet import FakeGpu, Fleet
 

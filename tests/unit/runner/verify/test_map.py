@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runner.verify.fleet.device_times import deviations
-from runner.verify.fleet.map import MOST_LINES, lines
-from runner.verify.fleet.nested import nested
 from runner.verify.outliers import Deviation, FleetFinding, Spot
+from runner.verify.output import MOST_LINES, lines
+from runner.verify.peer_comparison import deviations, nested
 
 
 def fleets(nodes: int, each: int, slow: str = "", weak: str = "", name: str = "node-{}") -> list[FleetFinding]:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from runner.catalog.images import PROJECT
-from runner.verify.fleet.nested import Nested, is_nested, nested, node_kind
 from runner.verify.outliers import FALSE_ALARM, fleet_of, score_limit
+from runner.verify.peer_comparison import Nested, is_nested, nested, node_kind
 from tests.fixtures.regimes import healthy_devices
 
 LONG = os.environ.get("DLBENCH_SIMULATIONS") == "all"

@@ -18,11 +18,11 @@ from runner.results.cells import step_of
 from runner.verify import output
 from runner.verify.references import display
 from runner.verify.references.comparability import device_of
-from runner.verify.references.contributed.layout import names_a_processor
+from runner.verify.references.contributed.derived_rows import names_a_processor
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import Reference, SavedError, Shelf, read
 from runner.verify.verification import Verification, assess
-from runner.verify.verification_document import document
+from runner.verify.verification_run import document
 from tests.fixtures import synthetic
 from tests.fixtures.fleets import each_gpu_run
 from tests.fixtures.json_documents import valid

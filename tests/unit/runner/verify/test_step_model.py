@@ -7,8 +7,15 @@ import pytest
 
 from bench.workloads import cnn_cifar10, gru_imdb
 from runner.verify.probes.ceilings import Ceilings
-from runner.verify.references.published import load_published, training_times
-from runner.verify.step_model import DATASHEETS, WORK, ideal_seconds, inefficiency, modelled_step
+from runner.verify.references.published import (
+    DATASHEETS,
+    WORK,
+    ideal_seconds,
+    inefficiency,
+    load_published,
+    modelled_step,
+    training_times,
+)
 
 
 def ceilings(product: float = 60e9, framework: bool = True) -> Ceilings:

@@ -14,15 +14,15 @@ from typer.testing import CliRunner
 
 from runner.cli.main import app
 from runner.errors import ExitCode
-from runner.json_document import print_document
 from runner.results.statistics import fewest_windows, ratio_estimate
+from runner.text import print_document
 from runner.verify import output as verify_output
-from runner.verify.fleet.peer_comparison import with_fleets
+from runner.verify.peer_comparison import with_fleets
 from runner.verify.references.measured import ceilings_path, read_runs, reference_of
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference, SavedError
 from runner.verify.verdict import VariancePart
 from runner.verify.verification import CellFinding, Verification, assess
-from runner.verify.verification_document import document
+from runner.verify.verification_run import document
 from tests.fixtures import stored, synthetic
 from tests.fixtures.json_documents import valid
 from tests.fixtures.synthetic import LEVELS, make_run

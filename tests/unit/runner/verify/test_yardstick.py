@@ -15,8 +15,7 @@ from bench import ceilings as probe
 from runner.catalog.images import PROJECT
 from runner.doctor import preflight
 from runner.engines.base import Slot
-from runner.verify.probes import yardstick
-from runner.verify.probes.ceilings import Ceilings, parse
+from runner.verify.probes.ceilings import _NO_FRAMEWORK, FACTOR, USUAL_SHARE, Ceilings, parse, reference_blas, shortfall
 
 REFERENCE = "/usr/lib/x86_64-linux-gnu/blas/libblas.so.3.11.0"
 DEBIAN = "/usr/bin/python3"
@@ -35,34 +34,34 @@ def rates(numpy: float, framework: float | None = None, libraries: tuple[str, ..
 
 
 def test_a_product_far_below_what_its_cores_can_do_is_named_with_its_blas_and_the_fix() -> None:
-    short = yardstick.shortfall("torch", rates(6, 6, (REFERENCE,)), rates(190))
+    short = shortfall("torch", rates(6, 6, (REFERENCE,)), rates(190))
     assert short is not None
     assert short.saw == (
         "the runner's own NumPy does 190 GFLOP/s on these cores, and torch's 6 and NumPy's 6: "
         f"its BLAS is the reference one, {REFERENCE}, which is not made for speed"
     )
     assert "libopenblas0-pthread" in short.fix
-    other = yardstick.shortfall("torch", rates(180, 6), rates(190))
+    other = shortfall("torch", rates(180, 6), rates(190))
     assert other is not None
     assert other.saw.endswith("and torch's 6")
     assert "threads" in other.fix
 
 
-@pytest.mark.parametrize("framework", yardstick.USUAL_SHARE)
+@pytest.mark.parametrize("framework", USUAL_SHARE)
 def test_up_to_a_third_of_the_usual_share_it_is_healthy(framework: str) -> None:
-    least = 100 * yardstick.USUAL_SHARE[framework] / yardstick.FACTOR
-    assert yardstick.shortfall(framework, rates(100, 1.02 * least), rates(100)) is None
-    assert yardstick.shortfall(framework, rates(100, 0.98 * least), rates(100)) is not None
+    least = 100 * USUAL_SHARE[framework] / FACTOR
+    assert shortfall(framework, rates(100, 1.02 * least), rates(100)) is None
+    assert shortfall(framework, rates(100, 0.98 * least), rates(100)) is not None
 
 
 def test_the_probe_and_the_runner_call_no_framework_by_one_name() -> None:
-    assert probe.NO_FRAMEWORK == yardstick._NO_FRAMEWORK
+    assert probe.NO_FRAMEWORK == _NO_FRAMEWORK
 
 
 def test_of_a_framework_without_an_expectation_only_numpy_is_judged() -> None:
-    assert yardstick.shortfall("tinygrad", rates(100, 1), rates(100)) is None
-    assert yardstick.shortfall("tinygrad", rates(0.98 * 80 / yardstick.FACTOR), rates(100)) is not None
-    assert yardstick.shortfall("tinygrad", rates(1.02 * 80 / yardstick.FACTOR), rates(100)) is None
+    assert shortfall("tinygrad", rates(100, 1), rates(100)) is None
+    assert shortfall("tinygrad", rates(0.98 * 80 / FACTOR), rates(100)) is not None
+    assert shortfall("tinygrad", rates(1.02 * 80 / FACTOR), rates(100)) is None
 
 
 @pytest.mark.parametrize(
@@ -80,9 +79,7 @@ def test_of_a_framework_without_an_expectation_only_numpy_is_judged() -> None:
     ],
 )
 def test_the_reference_blas_is_known_by_its_path(path: str, is_reference: bool) -> None:
-    assert yardstick.reference_blas(("/usr/lib/x86_64-linux-gnu/libdnnl.so.2.6", path)) == (
-        path if is_reference else None
-    )
+    assert reference_blas(("/usr/lib/x86_64-linux-gnu/libdnnl.so.2.6", path)) == (path if is_reference else None)
 
 
 def test_the_libraries_of_linear_algebra_are_those_that_are_loaded(tmp_path: Path) -> None:
@@ -110,11 +107,11 @@ def _probed(python: str) -> Ceilings:
 def test_a_distribution_s_numpy_with_the_reference_blas_is_far_below_the_runner_s() -> None:
     """The real one, where this machine has it."""
     there = subprocess.run([DEBIAN, "-c", "import numpy"], capture_output=True, check=False)
-    if there.returncode != 0 or not yardstick.reference_blas((sick := _probed(DEBIAN)).libraries):
+    if there.returncode != 0 or not reference_blas((sick := _probed(DEBIAN)).libraries):
         pytest.skip(f"left out, because {DEBIAN} has no NumPy with the reference BLAS")
     own = _probed(sys.executable)
-    assert yardstick.shortfall("none", own, _probed(sys.executable)) is None
-    short = yardstick.shortfall("none", sick, own)
+    assert shortfall("none", own, _probed(sys.executable)) is None
+    short = shortfall("none", sick, own)
     assert short is not None
     assert "its BLAS is the reference one" in short.saw
 

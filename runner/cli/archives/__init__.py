@@ -1,1 +1,0 @@
-"""The commands of archives: what one machine measured, for another."""

@@ -1,1 +1,0 @@
-"""The command about ladders of images, and its answer as an object."""

@@ -1,1 +1,0 @@
-"""Images of no catalog: what is inside, and the engine that runs them beside a run's own."""

@@ -1,1 +1,0 @@
-"""Cells in containers of Podman."""

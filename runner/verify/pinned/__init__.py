@@ -1,1 +1,0 @@
-"""The pinned image that an installation is held against, and what a difference of their releases explains."""
