@@ -78,6 +78,7 @@ docs: .venv/host.stamp  ## make the documents again that follow from the code: t
 	mv docs/cli.md.part docs/cli.md
 	$(BIN)/python -m tests.json_schemas
 	$(BIN)/python -m tests.column_page
+	$(BIN)/python -m tests.weights
 	$(BIN)/runner images files
 
 site: .venv/dev.stamp  ## make build/site: a page of each kind, with a start page, from measurements that lie in docs
