@@ -10,7 +10,7 @@ from pathlib import Path
 
 from runner import known_messages
 from runner.doctor.scene import OK, WARN, Check, Scene
-from runner.errors import EngineError
+from runner.errors import UserError
 from runner.text import in_a_line
 
 _SECONDS = 60.0
@@ -48,7 +48,8 @@ def apptainer(_: Scene) -> Iterator[Check]:
     try:
         version = sif.version()
         sifs = sorted(sif.own_folder().glob("*.sif"), key=lambda path: path.stat().st_mtime)
-    except EngineError as error:
+    except UserError as error:
+        # Of a cache folder that is not known, too, which has a row of its own.
         yield Check("Apptainer", WARN, str(error), NO_CELL.format("apptainer"))
         return
     if why := _lacks() or (_refusal(sifs[-1]) if sifs else None):

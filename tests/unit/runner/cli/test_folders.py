@@ -305,7 +305,7 @@ def test_a_run_names_what_to_set_and_the_doctor_fails_where_it_does(situation: s
     """The remedy of a failed run points to the doctor, which then must not say that nothing failed."""
     code, said = run("matrix", SITUATIONS[situation], tmp_path / "run")
     assert code
-    assert "XDG_CACHE_HOME" in said or "--out" in said
+    assert "XDG_CACHE_HOME" in said or "--results" in said
     code, said = run("doctor", SITUATIONS[situation], tmp_path / "doctor")
     assert code == 1 or (situation == "no inodes" and "room for" in said), said
     assert "XDG_CACHE_HOME" in said

@@ -75,7 +75,7 @@ def test_a_disk_that_fails_in_mid_run_loses_nothing_and_resume_measures_the_rest
                 assert "Traceback" not in again
                 assert resumed.returncode == ExitCode.CANNOT_BEGIN, again
         assert "Traceback" not in said
-        command = f"runner matrix --resume {folder.name} --out {tmp_path / 'results'}"
+        command = f"runner matrix --resume {folder.name} --results {tmp_path / 'results'}"
         if disk != "tmp":
             assert process.returncode != 0
             assert said.count(what.words) == 1
@@ -101,7 +101,7 @@ def test_a_read_only_disk_that_is_mounted_over_the_cache_in_mid_run_ends_it_with
     with tmpfs(tmp_path / "cache", "ro"):
         _, said = process.communicate(timeout=120)
         assert process.returncode == ExitCode.FOUND
-        assert f"runner matrix --resume {folder.name} --out {tmp_path / 'results'}" in said
+        assert f"runner matrix --resume {folder.name} --results {tmp_path / 'results'}" in said
         resumed = matrix(tmp_path, "--resume", folder.name)
         _, said = resumed.communicate(timeout=120)
         assert resumed.returncode == ExitCode.CANNOT_BEGIN, said
@@ -138,7 +138,7 @@ def test_a_machine_that_fails_under_verify_has_the_code_of_the_machine_and_accus
     assert process.returncode == ExitCode.CANNOT_BEGIN, said
     assert "Traceback" not in said
     (folder,) = (path.parent for path in tmp_path.glob("results/*/run.json"))
-    assert f"runner matrix --resume {folder.name} --out {tmp_path / 'results'}" in said
+    assert f"runner matrix --resume {folder.name} --results {tmp_path / 'results'}" in said
     if trouble != "failing":
         document = json.loads(told)
         assert document["exit_code"] == ExitCode.CANNOT_BEGIN
