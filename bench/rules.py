@@ -37,7 +37,7 @@ _OWN_PRESETS = {"quick": (10, 30, 0.01), "standard": (90, 100, 0.005), "full": (
 # and that of the names and shapes of its drawn parameters. Where it has no proof in float64: why, the losses of several seeds as it was
 # measured, those of the first steps first, and how far the same steps scatter.
 OWN_LOSSES, OWN_BATCHES, OWN_NAMES = "network_float64_losses", "network_batches", "network_parameters"
-OWN_WHY, OWN_SEEDS, OWN_SCATTER = "network_not_in_float64", "networklosses_of_seeds", "network_losses_scatter"
+OWN_WHY, OWN_SEEDS, OWN_SCATTER = "network_not_in_float64", "network_losses_of_seeds", "network_losses_scatter"
 # The largest error that a host believes of a network's own steps, whatever bound the cell derived: of a loss relative to it, of a
 # tensor's movement relative to that, and how many tensors stayed.
 OWN_BOUNDS = {
