@@ -226,7 +226,7 @@ class ReportDocument(TypedDict):
     waiting: list[NamedCell]
 
 
-def document(tables: Tables) -> ReportDocument:
+def answer_document(tables: Tables) -> ReportDocument:
     return {
         "runs": [run.run_id for run in tables.runs],
         "level": 1 - ALPHA,
@@ -235,7 +235,7 @@ def document(tables: Tables) -> ReportDocument:
     }
 
 
-def records(tables: Tables) -> list[Mapping[str, Any]]:
+def answer_records(tables: Tables) -> list[Mapping[str, Any]]:
     """Every cell of every group as a flat record, for CSV; then those that are not yet run. For each stated loss there is one more of
     each cell."""
     cells: list[Mapping[str, Any]] = [*rows_of(tables)]

@@ -51,7 +51,7 @@ _ORDER = (
 _LAST = re.compile(r"image|lock|code|data")
 
 
-def place(name: str, before: str, after: str) -> int:
+def likely_place(name: str, before: str, after: str) -> int:
     """The place of a fact with these two values: a small one stands before a large one."""
     if name.startswith("setting ") and "blas" in name and is_reference_blas(before) != is_reference_blas(after):
         return 0
@@ -272,7 +272,7 @@ def differences(before: Side, after: Side) -> tuple[ChangedFact, ...]:
         for name in old
         if name in new and old[name] != new[name]
     ]
-    return tuple(sorted(changed, key=lambda fact: place(fact.name, fact.before, fact.after)))
+    return tuple(sorted(changed, key=lambda fact: likely_place(fact.name, fact.before, fact.after)))
 
 
 # These always differ between two images.

@@ -38,7 +38,7 @@ SMALLEST = 0.02
 MOST_NAMED = 6  # of the cells that a sentence names
 
 
-def drained(runs: Iterable[StoredRun]) -> tuple[str, ...]:
+def drained_nodes(runs: Iterable[StoredRun]) -> tuple[str, ...]:
     """A sentence for each node that these runs gave up for good. The node's results count, and somebody must look at it."""
     return tuple(
         f"Node {in_a_line(entry['node'], _MOST)} was drained: {in_a_line(entry.get('lost') or 'no reason is stored', _MOST)}. "
@@ -113,7 +113,7 @@ def common_change(logs: Array) -> float | None:
 # -- Other work --------------------------------------------------------------------------------------------------------------------
 
 
-def question(cells: Iterable[MeasuredCell]) -> str:
+def doubt_by_other_work(cells: Iterable[MeasuredCell]) -> str:
     """A sentence for the top of a report; empty where nothing hints at other work on the machine."""
     cells = list(cells)
     noisy = [cell for cell in cells if cell.ended_well and cell.too_noisy]
@@ -146,13 +146,15 @@ def _named(cells: Iterable[MeasuredCell]) -> str:
     return "; ".join([*names[:MOST_NAMED], *more])
 
 
-def in_short(cells: Iterable[MeasuredCell]) -> str:
+def other_work_in_short(cells: Iterable[MeasuredCell]) -> str:
     """The same in a few words; empty where there is no question."""
     cells = list(cells)
     low = _low([*(cell for cell in cells if cell.ended_well and cell.too_noisy), *_starved(cells)])
     if taken := _taken(cells):
         return f"other work took {number(max(taken).cpus, 2)} CPUs"
-    return f"a cell got {_share(low)} CPUs" if low else "perhaps other programs ran" if question(cells) else ""
+    return (
+        f"a cell got {_share(low)} CPUs" if low else "perhaps other programs ran" if doubt_by_other_work(cells) else ""
+    )
 
 
 def _starved(cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
@@ -192,9 +194,9 @@ def overview(tables: Tables) -> Overview:
     title, where, size = _title(tables.grouped), _where(tables), _size(tables)
     answers = findings.findings(tables)
     history = run_history.history(tables) if len(tables.runs) > 1 else None
-    doubt, busy = question(tables.cells), in_short(tables.cells)
+    doubt, busy = doubt_by_other_work(tables.cells), other_work_in_short(tables.cells)
     notes = (
-        *drained(tables.runs),
+        *drained_nodes(tables.runs),
         *(history.notes if history else ()),
         *map(str, drifts(tables.cells)),
         *([doubt] if doubt else ()),

@@ -72,7 +72,7 @@ def sections(tables: Tables, *, short: bool = False, names: bool = False) -> Ite
     What is not yet run is counted beside these, with the command that goes on. `names`: its cells are named at the end, as on the page.
     `short`: the end of a run, which says itself what is not yet run; what stands above for all cells is not said of each.
     """
-    if lost := overview.drained(tables.runs):
+    if lost := overview.drained_nodes(tables.runs):
         yield Section(above=(*lost, ""))
     left = {entry.run_id: entry for entry in of_runs.left(tables.cells, tables.runs)}
     found = findings.findings(tables)
@@ -98,7 +98,7 @@ def sections(tables: Tables, *, short: bool = False, names: bool = False) -> Ite
             yield from map(_to_loss, finding.losses)
     for line in run_history.history(tables).notes if len(tables.runs) > 1 else ():
         yield Section(below=(visible(line, 300),))
-    question = overview.question(tables.cells)
+    question = overview.doubt_by_other_work(tables.cells)
     if question and not (short and beside):
         yield Section(below=(visible(question),))
     for workload in tables.workloads:

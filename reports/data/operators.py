@@ -1,4 +1,5 @@
-"""Curves of single operations: from the stored windows to a rate for each size, cell by cell."""
+"""Curves of single operations: from the stored windows to a rate for each size, cell by cell; and the device's peaks, its roofline, and
+the share of them that a network's step uses."""
 
 from __future__ import annotations
 

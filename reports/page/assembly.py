@@ -45,7 +45,7 @@ from runner.results.statistics import Estimate
 # Single operations on the page: tables of rates, shares of the ceiling by size, and all rates under the roofs that bound them.
 
 
-def section(group: Group, stored: Mapping[tuple[str, str], Rates]) -> OperatorGroup:
+def operator_section(group: Group, stored: Mapping[tuple[str, str], Rates]) -> OperatorGroup:
     """The tables and pictures of one group of comparable cells. `stored` are the rates of all cells."""
     measured = operators.curves(group, stored)
     roofs = ceilings(measured)
@@ -114,7 +114,7 @@ def operator(place: str, curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Char
     if by_share:
         picture.line([(0, picture.at(1)), (100, picture.at(1))], "dotted muted")
     for cell, each in known:
-        shape, tone = page.of(cell)
+        shape, tone = page.sign_of(cell)
         places = [(picture.x(_size(curve, rate)), picture.at(y)) for rate, y in each]
         if len(places) > 1:
             picture.line(places, f"line {tone}", cell.label)
@@ -162,7 +162,7 @@ def roofline(place: str, curves: Sequence[RateCurve], ceilings: Iterable[Ceiling
     for name, line, kind in lines:
         picture.line([(picture.x(x), picture.at(y)) for x, y in line], kind, name)
     for (curve, cell, rate), x in zip(points, across, strict=True):
-        shape, tone = page.of(cell)
+        shape, tone = page.sign_of(cell)
         hover = f"{cell.label}: {curve.operation} {curve.direction} {rate.size}, {number(rate.gflops)} GFLOP/s"
         picture.mark(picture.x(x), picture.at(rate.gflops), shape, tone, hover)
     words = "GFLOP/s of each operation by its operations a byte, under the device's roofs; the tables below have the numbers."
@@ -172,7 +172,7 @@ def roofline(place: str, curves: Sequence[RateCurve], ceilings: Iterable[Ceiling
 
 
 def _keys(cells: Iterable[MeasuredCell]) -> list[LegendEntry]:
-    return [LegendEntry(*page.of(cell), cell.label) for cell in {cell.anchor: cell for cell in cells}.values()]
+    return [LegendEntry(*page.sign_of(cell), cell.label) for cell in {cell.anchor: cell for cell in cells}.values()]
 
 
 def _measured(ceiling: Ceiling) -> tuple[float | None, float | None]:
@@ -231,14 +231,14 @@ def page_of(overview: Overview, health: Health = NOT_JUDGED) -> Page:
         slices=slices,
         choices=choices,
         has_energy=any("joules_per_item" in cell.costs for cell in data.cells),
-        colours=page.colours(sorted(frameworks)),
-        marks=page.symbols(data.cells),
+        colours=page.sign_colours(sorted(frameworks)),
+        marks=page.sign_symbols(data.cells),
         runs=data.runs,
         findings=overview.findings,
         sections=sections,
         ladders=ladders,
         more_ladders=more_ladders,
-        gpus=drawing.gpus(health),
+        gpus=drawing.chart_of_gpus(health),
         scalings=scalings,
         efficiency=plots.scaling([each for each in scalings if not each.on_a_cpu]),
         efficiency_of_cpus=plots.scaling([each for each in scalings if each.on_a_cpu]),
@@ -326,7 +326,9 @@ def _limits(data: Tables) -> Iterator[Pill]:
 def _workload(workload: MeasuredWorkload, overview: Overview, most: int) -> WorkloadSection:
     effects = overview.effects.get(workload.anchor)
     if effects is None:
-        return WorkloadSection(workload, [section(group, overview.tables.operations) for group in workload.groups])
+        return WorkloadSection(
+            workload, [operator_section(group, overview.tables.operations) for group in workload.groups]
+        )
     tables = (("Across precisions", "Precision", effects.precisions), ("Across devices", "Device", effects.devices))
     own = [finding for finding in overview.findings if finding.workload is workload]
     return WorkloadSection(

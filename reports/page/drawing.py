@@ -228,7 +228,7 @@ _MOST_NAMED = 8  # slow nodes and GPUs in a caption
 _SHORT = 32  # characters of a reason in the picture; the caption has all of it
 
 
-def gpus(health: Health) -> tuple[Chart, ...]:
+def chart_of_gpus(health: Health) -> tuple[Chart, ...]:
     """A strip for each fleet; of GPUs in several nodes a map of nodes and GPUs.
 
     Of a model with more GPUs or more fleets, a grid for every four fleets.

@@ -65,22 +65,22 @@ def _place(framework: str) -> int:
     return len(_PLACES) + zlib.crc32(framework.encode()) % (_PAIRS - len(_PLACES))
 
 
-def colours(frameworks: Iterable[str]) -> dict[str, str]:
+def sign_colours(frameworks: Iterable[str]) -> dict[str, str]:
     """Framework -> colour name."""
     return {name: _COLOURS[_place(name) % len(_COLOURS)] for name in frameworks}
 
 
-def symbols(cells: Sequence[MeasuredCell]) -> dict[str, str]:
+def sign_symbols(cells: Sequence[MeasuredCell]) -> dict[str, str]:
     """Framework -> marker: colour is never the only sign."""
     return {cell.framework: SYMBOLS[_place(cell.framework) % len(SYMBOLS)] for cell in cells}
 
 
-def nth(at: int) -> tuple[str, str]:
+def nth_sign(at: int) -> tuple[str, str]:
     """(shape, class of the colour) of the `at`-th of some lines that are no frameworks."""
     return SYMBOLS[at % len(SYMBOLS)], f"c-{_COLOURS[(at + 2) % len(_COLOURS)]}"
 
 
-def of(cell: MeasuredCell) -> tuple[str, str]:
+def sign_of(cell: MeasuredCell) -> tuple[str, str]:
     """(shape, class of the colour) of a cell's framework."""
     place = _place(cell.framework)
     return SYMBOLS[place % len(SYMBOLS)], f"c-{_COLOURS[place % len(_COLOURS)]}"
@@ -247,9 +247,8 @@ class Page:
     where: str  # when, with which engine and on which machine
     lead: str
     pills: tuple[Pill, ...]
-    notes: tuple[
-        tuple[str, str], ...
-    ]  # of the machines, drained, drifted or perhaps busy: what it is, and what a reader may unfold
+    # of the machines, drained, drifted or perhaps busy: what it is, and what a reader may unfold
+    notes: tuple[tuple[str, str], ...]
     answers: tuple[Answer, ...]
     unanswered: tuple[Answer, ...]  # the questions that these runs do not answer
     health: Health

@@ -40,7 +40,7 @@ def step_times(group: Group, most: int) -> Chart | None:
     picture.grid("milliseconds a step")
     for row, (windows, (cell, step)) in enumerate(zip(times, cells, strict=True)):
         top = _ROW * row
-        shape, tone = page.of(cell)
+        shape, tone = page.sign_of(cell)
         picture.words(0, top + 14, cell.label, "name")
         picture.words(100, top + 14, "not ranked" if cell.unranked else duration(step.value), "end name")
         shown = np.sort(windows[windows <= end])[thinned(len(windows), most)]
@@ -110,7 +110,7 @@ def _curves(
         same = images.setdefault(cell.framework, [])
         if cell.label not in same:
             same.append(cell.label)
-        shape, tone = page.of(cell)
+        shape, tone = page.sign_of(cell)
         finite = np.isfinite(ys) & np.isfinite(xs)
         part = thinned(int(finite.sum()), most)
         points = [(picture.x(x), picture.at(y)) for x, y in zip(xs[finite][part], ys[finite][part], strict=True)]
@@ -163,7 +163,7 @@ def scaling(scalings: Sequence[Scaling], forecast: bool = False) -> Chart | None
     nothing_lost = [(count, 1 / count if shared else 1.0) for count in [*ticks, max(last, 2)]]
     picture.line([(picture.x(count), picture.at(share)) for count, share in nothing_lost], "dotted muted")
     for at, scaling in enumerate(shown):
-        shape, tone = page.of(scaling.points[0].cells[0]) if _unlike(shown) else page.nth(at)
+        shape, tone = page.sign_of(scaling.points[0].cells[0]) if _unlike(shown) else page.nth_sign(at)
         dash = "dashed" if scaling.kind == "strong" else ""
         points = [(picture.x(point.devices), picture.at(point.efficiency.value)) for point in scaling.points]
         picture.line(points, f"line {tone} {dash}", scaling.title)
@@ -178,7 +178,8 @@ def scaling(scalings: Sequence[Scaling], forecast: bool = False) -> Chart | None
             picture.line(bounds, f"dotted {tone}", f"{scaling.title}: at most, not measured")
     keys = [
         LegendEntry(
-            *(page.of(each.points[0].cells[0]) if _unlike(shown) else page.nth(at)), f"{each.title}, {each.kind}"
+            *(page.sign_of(each.points[0].cells[0]) if _unlike(shown) else page.nth_sign(at)),
+            f"{each.title}, {each.kind}",
         )
         for at, each in enumerate(shown)
     ]
@@ -210,7 +211,9 @@ def ladder(workloads: Iterable[MeasuredWorkload], groups: Iterable[Group], end: 
             family = families.setdefault((cell.framework, cell.mode, group.key.device, group.key.precision), {})
             rung = cell.version, str(cell.row.get("cuda_version") or "")
             family.setdefault(group.key.workload, {}).setdefault(rung, []).append(cell)
-    looks = {workload.name: (page.nth(at), workload.title.partition(",")[0]) for at, workload in enumerate(workloads)}
+    looks = {
+        workload.name: (page.nth_sign(at), workload.title.partition(",")[0]) for at, workload in enumerate(workloads)
+    }
     drawn = (_ladder(f"ladder-{at}{end}", *family, looks) for at, family in enumerate(families.items(), start=1))
     return tuple(filter(None, drawn))
 
@@ -310,7 +313,7 @@ def _changes(
         picture.upright(x, 0, picture.height, "dashed alarm" if row.slower else "dashed")
         picture.words(x, picture.height - 4, row.words, "mid alarm" if row.slower else "mid tick")
     for line, seconds in zip(shares, times, strict=True):
-        shape, tone = page.of(line[0][0])
+        shape, tone = page.sign_of(line[0][0])
         points = [(picture.x(at[cell.run_id]), picture.at(share)) for cell, share in line]
         picture.line(points, f"line {tone}", line[0][0].label)
         for (x, y), (cell, share), (_, took) in zip(points, line, seconds, strict=True):
@@ -321,7 +324,7 @@ def _changes(
         f"{title}: step time of each cell relative to its first run, over {len(runs)} runs. Events: {said or 'none'}."
         + "".join(f" {row.cell.label}: {row.words}." for row in told)
     )
-    keys = [LegendEntry(*page.of(cells[0]), cells[0].name) for cells in lines]
+    keys = [LegendEntry(*page.sign_of(cells[0]), cells[0].name) for cells in lines]
     return picture.chart(place, words, title + (f". Recorded changes: {said}." if said else ""), keys)
 
 

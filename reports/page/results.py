@@ -66,7 +66,7 @@ def sequence(cell: MeasuredCell, repeat: Repeat, most: int) -> Chart | None:
     lines = f"; the dashed line is {said}: {' and '.join(map(duration, levels))}" if levels else ""
     caption = f"Steady windows ● and warm-up ○ in their order{lines}. {sampled}"
     place = Markup('<div class="samples {}" role="img" aria-label="{}" data-samples="{}"></div>').format(
-        page.of(cell)[1], visible(words, 2000), packed(json.dumps(data, allow_nan=False, separators=(",", ":")))
+        page.sign_of(cell)[1], visible(words, 2000), packed(json.dumps(data, allow_nan=False, separators=(",", ":")))
     )
     return Chart(f"plot-{cell.anchor}-{repeat.number}", place, visible(words, 2000), caption, _HEIGHT)
 

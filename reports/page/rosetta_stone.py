@@ -40,7 +40,7 @@ _READ = re.compile(r'(?:source|include)\([^"\n]*"([^"\n]+\.(?:R|jl))"')
 _IMPORTED_IN_R = re.compile(r'(\w+) <- import\("bench\.frameworks\.(\w+)\.(\w+)"')
 
 
-def used(framework: str, adapter: Path) -> list[tuple[Path, str]]:
+def helpers_used(framework: str, adapter: Path) -> list[tuple[Path, str]]:
     """(file, text of what the adapter uses of it) for each helper, the nearest first. A damaged file has none."""
     folders = frozenset(identity.folders([framework], rules.BENCH))
     reached: dict[Path, set[str]] = {}
@@ -286,7 +286,7 @@ def source(workload: str, framework: str) -> Source:
         title=title,
         helpers=tuple(
             Code(helper.relative_to(PROJECT).as_posix(), text, LANGUAGES[helper.suffix])
-            for helper, text in used(framework, path)
+            for helper, text in helpers_used(framework, path)
         ),
     )
 

@@ -73,12 +73,12 @@ def admit(parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], 
         log_tail=parcel.log,
         exit_code=parcel.code,
         wall_seconds=parcel.wall_seconds,
-        device_proof=processes.proof(parcel.uuids, parcel.proved, parcel.unproved),
-        version_proof=images.proof(host.image, recorder.environment, cell.image),
+        device_proof=processes.gpu_proof(parcel.uuids, parcel.proved, parcel.unproved),
+        version_proof=images.version_proof(host.image, recorder.environment, cell.image),
         foreign_processes=list(parcel.foreign) if parcel.uuids else None,
         isolation_json=parcel.isolation and json.dumps(parcel.isolation, separators=(",", ":")),
         hint=_hint(parcel, kind, reason),
-        **record.summary(rows, samples, parcel.row_seconds),
+        **record.telemetry_summary(rows, samples, parcel.row_seconds),
     )
     return Admitted(status, reason, tables | {"telemetry": rows})
 

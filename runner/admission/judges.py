@@ -282,7 +282,7 @@ def _idle_gpu(evidence: Evidence) -> Failure | None:
 
 def _other_versions(evidence: Evidence) -> Failure | None:
     image, environment = evidence.host.image, evidence.recorder.environment
-    other = images.contradiction(image, environment) if image and environment else None
+    other = images.version_contradiction(image, environment) if image and environment else None
     return ("protocol", other) if other else None
 
 

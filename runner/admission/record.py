@@ -103,7 +103,7 @@ def on_the_cells_clock(rows: Iterable[Mapping[str, Any]], started_unix: float) -
     return [{"seconds": row["unix"] - started_unix, **{k: v for k, v in row.items() if k != "unix"}} for row in rows]
 
 
-def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], step: float = 1 / HERTZ) -> Row:
+def telemetry_summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], step: float = 1 / HERTZ) -> Row:
     """The columns of `cells` that telemetry gives, over the steady windows: energy, joules per item, heat, memory, throttling, other work.
 
     `rows` and `samples` are on the same clock; `step` seconds lie between the rows of a device.

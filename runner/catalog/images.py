@@ -475,7 +475,7 @@ _PARTS = {"python": 2, "cuda": 2, "cudnn": 1}
 _EVERYWHERE = "numpy"
 
 
-def contradiction(image: Image, said: Mapping[str, Any]) -> str | None:
+def version_contradiction(image: Image, said: Mapping[str, Any]) -> str | None:
     """The contradiction of a cell's event `environment` to its image's lock or image.toml, as a sentence."""
     versions: Mapping[str, str] = said["versions"]
     pins = _pins(image)
@@ -503,7 +503,7 @@ def is_within(version: str, declared: str, parts: int) -> bool:
     return said == declared.split(".")[: len(said)]
 
 
-def proof(image: Image | None, said: Mapping[str, Any] | None, name: str = "") -> str:
+def version_proof(image: Image | None, said: Mapping[str, Any] | None, name: str = "") -> str:
     """The proof that a cell's version is one that the lock of its image, of this name, pins: PROVED, or "not proved" and why."""
     if is_address(name):
         return f"not proved: {NO_LOCK}"

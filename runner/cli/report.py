@@ -1,4 +1,4 @@
-"""The command `runner report`."""
+"""The commands `runner report` and `runner rosetta`."""
 
 from __future__ import annotations
 
@@ -192,8 +192,8 @@ def _print_stored(folders: Sequence[Path], form: str, to_loss: float | None) -> 
         return typer.echo(markdown(overview(_loaded(folders, to_loss, FRAMES))), nl=False)
     tables = _loaded(folders, to_loss)
     if form == "json":
-        return print_document(answers_table.document(tables))
-    return typer.echo(comma_separated(answers_table.records(tables)), nl=False)
+        return print_document(answers_table.answer_document(tables))
+    return typer.echo(comma_separated(answers_table.answer_records(tables)), nl=False)
 
 
 def report(

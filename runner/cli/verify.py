@@ -201,7 +201,7 @@ def _preflight(
     own = () if references is not None and is_index(index_place(references)) else _references(references, names)([])
     checks = preflight.preflight(options, level, own)
     if prometheus:
-        write_bytes(prometheus, diagnosis.of_checks(checks, level))
+        write_bytes(prometheus, diagnosis.textfile_of_checks(checks, level))
     if as_json:
         print_document(preflight.document(checks, level))
     else:
@@ -312,7 +312,7 @@ def _told(prometheus: Path | None) -> Iterator[None]:
             # Only this needs it.
             from runner.doctor import diagnosis
 
-            write_bytes(prometheus, diagnosis.of_no_begin(3))
+            write_bytes(prometheus, diagnosis.textfile_of_no_begin(3))
         raise
 
 
@@ -346,7 +346,7 @@ def _print(
         # Only this needs it.
         from runner.doctor import diagnosis
 
-        write_bytes(prometheus, diagnosis.of_verification(verdicts))
+        write_bytes(prometheus, diagnosis.textfile_of_verification(verdicts))
     if junit:
         write_bytes(junit, output.junit(verdicts))
     if markdown:

@@ -226,8 +226,8 @@ def hook(scene: Scene) -> Iterator[Check]:
 
 
 def _without_cdi_name(scene: Scene) -> list[str]:
-    named = docker_container.devices(scene.info)
-    return [gpu.uuid for gpu in scene.gpus if docker_container.name(gpu.uuid) not in named]
+    named = docker_container.cdi_devices(scene.info)
+    return [gpu.uuid for gpu in scene.gpus if docker_container.cdi_name(gpu.uuid) not in named]
 
 
 def runtime(scene: Scene) -> Iterator[Check]:
@@ -256,13 +256,13 @@ def cdi(scene: Scene) -> Iterator[Check]:
     instead = "the hook gives GPUs to containers"
     if not missing:
         yield Check("CDI", OK, "the engine knows every GPU by its CDI name; cells request them by it")
-    elif any(name.startswith(docker_container.KIND) for name in docker_container.devices(scene.info)):
+    elif any(name.startswith(docker_container.CDI_KIND) for name in docker_container.cdi_devices(scene.info)):
         fix = "`systemctl restart nvidia-cdi-refresh`, or `nvidia-ctk cdi generate --device-name-strategy=uuid`"
         means = f"the specification is older than the GPUs' MIG layout, or names them by index; {instead}"
         yield Check("CDI", WARN, f"the engine's CDI names lack {', '.join(missing)}", means, fix)
     elif scene.info.get("CDISpecDirs"):
         yield Check("CDI", OK, f"no CDI name of a GPU in {', '.join(scene.info['CDISpecDirs'])}", instead)
-    elif files := docker_container.specifications({"CDISpecDirs": _FOLDERS}):
+    elif files := docker_container.cdi_specifications({"CDISpecDirs": _FOLDERS}):
         saw = f"{', '.join(map(str, files))}; this engine has no CDI, or has it switched off"
         yield Check("CDI", OK, saw, instead)
     else:
@@ -301,7 +301,7 @@ def container(scene: Scene) -> Iterator[Check]:
         return
     uuids = [gpu.uuid for gpu in scene.gpus]
     try:
-        printed = docker_container.output(scene.client, scene.info, scene.image, uuids, ("nvidia-smi", "-L"))
+        printed = docker_container.trial_output(scene.client, scene.info, scene.image, uuids, ("nvidia-smi", "-L"))
         listed = re.findall(r"UUID: ((?:GPU|MIG)-[0-9a-fA-F-]+)", printed)
         inside = [uuid for uuid in listed if not _is_parent(uuid, scene)]
         if same_gpus(inside, uuids):
@@ -327,7 +327,7 @@ def _opened(scene: Scene, inside: Sequence[str]) -> Check:
     # CUDA shows a process one instance of a cut GPU, so each has a container of its own, as its cells have.
     through: list[str] = []
     for uuids in filter(None, [whole, *([gpu.uuid] for gpu in scene.gpus if gpu.instance is not None)]):
-        seen = docker_container.cuda(scene.client, scene.info, scene.image, uuids)
+        seen = docker_container.trial_of_cuda(scene.client, scene.info, scene.image, uuids)
         if seen is None:
             means = "whether CUDA opens them in a container is not known"
             saw = f"a container sees {', '.join(inside)}; the image has no bench to ask CUDA with"

@@ -1,4 +1,5 @@
-"""The checks of `runner doctor`. Each says what it saw, what that means, and how to fix it."""
+"""The checks of `runner doctor`. Each says what it saw, what that means, and how to fix it: for people, as JSON, and as metrics for
+node_exporter."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def of_checks(checks: Sequence[Check], level: int) -> bytes:
+def textfile_of_checks(checks: Sequence[Check], level: int) -> bytes:
     """The checks of level 1 or 2."""
     states = _Gauge("check", "1 for the status that a check of the machine has.")
     for check in checks:
@@ -74,12 +75,12 @@ def of_checks(checks: Sequence[Check], level: int) -> bytes:
     return _text([*_ended(level, exit_code(checks)), states])
 
 
-def of_no_begin(level: int) -> bytes:
+def textfile_of_no_begin(level: int) -> bytes:
     """A level that could not begin: nothing was measured."""
     return _text(_ended(level, ExitCode.CANNOT_BEGIN))
 
 
-def of_verification(verification: Verification) -> bytes:
+def textfile_of_verification(verification: Verification) -> bytes:
     """The cells of level 3, and the devices that are slower than others of their model."""
     verdicts = _Gauge("cell", "1 for the verdict that a cell has beside its reference.")
     steps = _Gauge("step_seconds", "Measured time of a step.")

@@ -38,7 +38,7 @@ def clock(_: Scene) -> Iterator[Check]:
 def cpus(_: Scene) -> Iterator[Check]:
     """This process may use the machine's CPUs, or as many as its job was given."""
     may, there = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    quota = telemetry_cpu.limits().cpus
+    quota = telemetry_cpu.group_limits().cpus
     held = [f"{may} of the machine's {there} (affinity)"] if may < there else []
     held += [f"{quota:.2g} at a time (a quota of the control group)"] if quota is not None and quota < may else []
     given = rules.whole(os.environ.get("SLURM_CPUS_PER_TASK", "")) or 0
@@ -52,7 +52,7 @@ def cpus(_: Scene) -> Iterator[Check]:
 
 def processes(_: Scene) -> Iterator[Check]:
     """The control groups leave room for a cell's threads and processes."""
-    free = telemetry_cpu.limits().free_processes
+    free = telemetry_cpu.group_limits().free_processes
     if free is None:
         return
     saw = f"{free} more may begin in this control group"

@@ -157,7 +157,7 @@ def _of_engine(root: Path) -> Check:
     elif is_short_of_room((root,)):
         saw = "is on a disk that takes nothing more (`df -h` and `df -i` tell which of both is used up)"
     elif os.access(root, os.W_OK):
-        saw = host_fault.fault(root, (host_fault.write,)) or ""
+        saw = host_fault.folder_fault(root, (host_fault.write,)) or ""
     if not saw:
         return _room("images", root, "`docker system df`, `docker image prune`")
     fix = "mount it writable, free room there (`docker system prune`), or set `data-root` in /etc/docker/daemon.json to another disk"
@@ -167,7 +167,7 @@ def _of_engine(root: Path) -> Check:
 def _usable(name: str, folder: Path, steps: Sequence[Step], fix: str) -> Iterator[Check]:
     """A folder, by what a run does there; before it is made, its nearest parent."""
     here = nearest(folder)
-    if saw := host_fault.fault(here, steps):
+    if saw := host_fault.folder_fault(here, steps):
         yield Check(name, FAIL, f"{folder} {saw}", "no run can work there", fix)
     else:
         yield _room(name, here, fix if name == "results" else f"`runner images prune`, or {fix}")
@@ -177,7 +177,7 @@ def _temporary(named: str) -> Check:
     """The folder in which pip and builds unpack. Python takes another one where it cannot be written, and pip may not."""
     folder = Path(named)
     fix = "free some room there, or set TMPDIR to another folder"
-    if saw := host_fault.fault(nearest(folder), (_some_room,)):
+    if saw := host_fault.folder_fault(nearest(folder), (_some_room,)):
         return Check(
             "temporary", FAIL, f"{folder} {saw}", "pip and builds unpack there, so nothing can be prepared", fix
         )

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
 
-def isolation(version: str, slot: Slot, pid: int) -> Isolation:
+def held_isolation(version: str, slot: Slot, pid: int) -> Isolation:
     """The fact of the container that a process is in; `pid` is its number on the host. Raises OSError where it has ended."""
     process = Path("/proc") / str(pid)
     status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines())
@@ -308,7 +308,7 @@ class ApptainerRunning(LocalRunning):
             time.sleep(0.01)
         try:
             self._cell = next(pid for pid in keeper.descendants(self._process.pid) if _is_first_in_container(pid))
-            self._isolation = isolation(version, slot, self._cell)
+            self._isolation = held_isolation(version, slot, self._cell)
             os.write(opened, b"\n")
         except (OSError, StopIteration) as error:
             raise EngineError(f"the limits of the container could not be read back ({error})") from error

@@ -31,7 +31,7 @@ _MAX_FILES = 200_000
 _MAX_BYTES = 2**40
 
 
-def size(cache: Path) -> int | None:
+def jit_cache_size(cache: Path) -> int | None:
     """Bytes of the files that the driver keeps below a cell's cache folder; 0 where there are none yet.
 
     None where that is not known: too many files or bytes, or a folder that cannot be read, as that of a user with another number on
@@ -41,9 +41,9 @@ def size(cache: Path) -> int | None:
     return found.said if found.whole and found.said <= _MAX_BYTES else None
 
 
-def grew(cache: Path, before: int | None) -> int | None:
+def jit_cache_grew(cache: Path, before: int | None) -> int | None:
     """By how many bytes it grew since `size` returned `before`; None where either is not known."""
-    now = None if before is None else size(cache)
+    now = None if before is None else jit_cache_size(cache)
     return None if before is None or now is None else max(0, now - before)
 
 

@@ -1,4 +1,5 @@
-"""The faults of the machine under a repeat. Such a repeat has neither ended nor failed: it is due again."""
+"""The faults of the machine under a repeat, which has then neither ended nor failed, and is due again; and the steps by which a run
+uses a folder, tried on it."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ _WHAT: dict[Step, str] = {
 }
 
 
-def fault(folder: Path, steps: Sequence[Step]) -> str | None:
+def folder_fault(folder: Path, steps: Sequence[Step]) -> str | None:
     """The first of these steps that a folder, which must exist, does not do: the end of a sentence on it. None where it does all."""
     if steps == ENVIRONMENT and os.pathsep in str(folder.absolute()):
         # `venv` refuses such a folder: PATH could not name the programs in it.
@@ -100,7 +101,7 @@ def of_disk(of_engine: Callable[[], Path | None]) -> str:
     """
     with contextlib.suppress(UserError):
         folder = of_engine()
-        why = fault(folder, (write,)) if folder else None
+        why = folder_fault(folder, (write,)) if folder else None
         return f"{folder} {why}" if why and is_of_the_host(why) else ""
     return ""
 

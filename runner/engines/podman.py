@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from runner.engines.base import ReadyImage, Slot
 from runner.engines.docker import read_back
-from runner.engines.docker.container import KIND, devices, maps_users
+from runner.engines.docker.container import CDI_KIND, cdi_devices, maps_users
 from runner.engines.docker.engine import DockerEngine
 from runner.errors import EngineError
 from runner.images.docker_client import Client, asking, connect
@@ -84,7 +84,7 @@ class PodmanEngine(DockerEngine):
             ignores = True
         if ignores:
             return f"Podman {release} starts containers without the GPUs that its API is asked for; {_GPUS_SINCE} gives them"
-        if any(name.startswith(KIND) for name in devices(self._info)):
+        if any(name.startswith(CDI_KIND) for name in cdi_devices(self._info)):
             return None
         return (
             "Podman finds no GPU by CDI; `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` describes them to it"

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from bench import rules
 from runner import trees
-from runner.catalog.images import ComputeCapability, Image, contradiction, is_within
+from runner.catalog.images import ComputeCapability, Image, is_within, version_contradiction
 from runner.engines import cell_cache, probe
 from runner.engines.base import Engine, EngineError, ReadyImage, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
@@ -65,7 +65,7 @@ class _Version(BaseModel):
         """The framework's answers that contradict the image's lock or image.toml: each of its cells would fail by it."""
         versions = {name: version for name, version in self.versions.items() if version}
         said = {"framework": self.framework, "framework_version": self.version, "versions": versions}
-        wrong = [sentence for sentence in [contradiction(image, said)] if sentence]
+        wrong = [sentence for sentence in [version_contradiction(image, said)] if sentence]
         if self.code_for and image.accelerator == "cuda":
             ordered = sorted(self.code_for, key=Version)
             least, most = image.min_compute_capability, image.max_compute_capability

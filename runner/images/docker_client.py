@@ -145,7 +145,7 @@ MEANINGS = (
 )
 
 
-def meaning(words: str) -> Meaning | None:
+def registry_meaning(words: str) -> Meaning | None:
     """The meaning of an engine's words; None where nobody knows them."""
     return next((each for each in MEANINGS if re.search(each.pattern, words, re.IGNORECASE)), None)
 
@@ -220,7 +220,7 @@ def _answers(client: DockerClient) -> bool:
 
 def _of_a_registry(attempt: str, words: str) -> DockerError:
     """The error of what an engine says of its registry in these words."""
-    known = meaning(words)
+    known = registry_meaning(words)
     if known is None:
         return DockerError(f"{attempt}: {words}", words)
     said = f"{known.means} ({words})"

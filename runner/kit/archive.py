@@ -18,7 +18,7 @@ from typing import Annotated, Any, BinaryIO, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from runner.errors import first_problem
-from runner.kit.facts_file import FACTS, MANIFEST, VERSION, path_of
+from runner.kit.results_folder import FACTS, MANIFEST, VERSION, path_of
 from runner.kit.shared_run import CpuFacts, Frozen, GpuFacts, RunFacts
 from runner.kit.steps import KitStep
 from runner.machine.devices import Refused

@@ -18,8 +18,8 @@ from runner.engines.base import ReadyImage
 from runner.engines.probe import HELD_BY_OTHERS, NO_DEVICE, OPENS_NONE, printed, refusal
 from runner.engines.process.installed import InterpreterEngine
 from runner.errors import HOST_FAULTS, HostFaultError, system_fault
-from runner.kit import facts_file
-from runner.kit.facts_file import say
+from runner.kit import results_folder
+from runner.kit.results_folder import say
 from runner.kit.steps import EVENTS_MODULES, KitStep
 from runner.machine import telemetry
 from runner.machine.devices import Machine
@@ -310,8 +310,8 @@ class Doer:
         if parcel.ended_by and parcel.ended_by[0] == "time-limit" and self._goes_on(step, seconds):
             return
         content = encode(parcel)
-        if facts_file.size(self.out) + len(content) > facts_file.MOST_BYTES:
-            full = "disk", f"the archive would have more than {facts_file.MOST_BYTES} bytes with what it printed"
+        if results_folder.size(self.out) + len(content) > results_folder.MOST_BYTES:
+            full = "disk", f"the archive would have more than {results_folder.MOST_BYTES} bytes with what it printed"
             parcel = replace(parcel, ended_by=full, tape=(), telemetry=())
             content = encode(parcel)
         status, said, figures = first_look(step, parcel)
@@ -329,9 +329,9 @@ class Doer:
             say(f"{seconds:5.0f} s  {step}: {self.gone}")
             return
         summary = {"status": status, "energy_joules": energies(parcel.telemetry), **figures}
-        replace_bytes(facts_file.said_path(self.out, step), facts_file.document(summary))
+        replace_bytes(results_folder.said_path(self.out, step), results_folder.document(summary))
         # Written last: a step is done when this file is there.
-        replace_bytes(facts_file.path_of(self.out, step), content)
+        replace_bytes(results_folder.path_of(self.out, step), content)
         say(f"{seconds:5.0f} s  {step}: {status}{said and f': {said}'}")
 
     def _goes_on(self, step: KitStep, seconds: float) -> bool:

@@ -16,9 +16,9 @@ from bench import identity
 from runner.engines.base import ReadyImage
 from runner.engines.process import installed
 from runner.errors import CannotBeginError, ExitCode, UserError, code_of, code_of_fault, one_code, system_fault
-from runner.kit import facts_file
+from runner.kit import results_folder
 from runner.kit.doing import INTERRUPTED, Doer, layouts, sentence, total
-from runner.kit.facts_file import begun, facts_of, parser, say, steps_of
+from runner.kit.results_folder import begun, facts_of, parser, say, steps_of
 from runner.kit.steps import KitStep
 from runner.machine import lease, telemetry
 from runner.machine.detect import HardwareError, detect
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with lease.alone(out), contextlib.ExitStack() as stack:
         names = options.gpu
-        if names == "all" and facts_file.is_begun(out):
+        if names == "all" and results_folder.is_begun(out):
             # The GPU that an earlier start measured, whichever is free now.
             names = begun(out)["device_uuid"] or "all"
         machine = _machine(options.device, names)
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         code = identity.code_digests({(step.cell.framework, step.cell.workload) for step in steps})
         monitor, engine = stack.enter_context(telemetry.Monitor()), installed.InterpreterEngine(options.python)
         doer = Doer(out, engine, ready, replace(machine, gpus=machine.gpus[:1]), monitor, deadline, code)
-        why = doer.do([step for step in steps if not facts_file.path_of(out, step).is_file()])
+        why = doer.do([step for step in steps if not results_folder.path_of(out, step).is_file()])
         engine.sweep()
     return _conclude(out, steps, why, [*doer.why_left, *([doer.gone] if doer.gone else [])])
 
@@ -106,9 +106,9 @@ def _open(python: str, gpu: Gpu) -> None:
 def _conclude(out: Path, steps: Sequence[KitStep], why: str, why_left: Collection[str]) -> int:
     """Pack the results and say what was done, and why the rest was not: the exit code. `why_left`: the frameworks of
     which steps that had their turn found no GPU."""
-    done = [step for step in steps if facts_file.path_of(out, step).is_file()]
+    done = [step for step in steps if results_folder.path_of(out, step).is_file()]
     left = [step for step in steps if step not in done]
-    said = [facts_file.said(out, step) for step in done]
+    said = [results_folder.said(out, step) for step in done]
     statuses = [each["status"] for each in said]
     ok, refused, failed = map(statuses.count, ("ok", "refused", "failed"))
     say(f"{ok} steps ended well, {refused} were refused, {failed} failed, {len(left)} were not done")
@@ -121,7 +121,7 @@ def _conclude(out: Path, steps: Sequence[KitStep], why: str, why_left: Collectio
         after = "once that works, " if {step.cell.framework for step in left} <= {*why_left} else ""
         say(f"{after}run the same command again: it goes on")
     try:
-        archive, digest = facts_file.pack(out, done)
+        archive, digest = results_folder.pack(out, done)
         say(f"results  {archive} ({archive.stat().st_size / 1e6:.1f} MB, sha256 {digest})")
         say("on another machine: runner import " + archive.name)
     except OSError as error:

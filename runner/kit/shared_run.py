@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from runner.admission.renew import renew
 from runner.errors import UserError, first_problem, fix_of
-from runner.kit import facts_file
+from runner.kit import results_folder
 from runner.kit.steps import KitStep
 from runner.machine.devices import Cpu, Gpu
 from runner.paths import data_folder
@@ -248,14 +248,14 @@ class Bundle:
 
     @property
     def content(self) -> bytes:
-        return facts_file.packed(self.files)
+        return results_folder.packed(self.files)
 
     def of_cells(self, cells: Sequence[SharedCell]) -> Bundle:
         """The bundle of some of its cells."""
         facts = self.facts.model_copy(update={"planned": tuple(cells)})
-        names = {facts_file.path_of(Path(), step).as_posix() for step in facts.steps()}
+        names = {results_folder.path_of(Path(), step).as_posix() for step in facts.steps()}
         kept = {name: content for name, content in self.files.items() if name in names}
-        return Bundle(facts, {facts_file.FACTS: _as_json(facts), **kept}, self.left_out)
+        return Bundle(facts, {results_folder.FACTS: _as_json(facts), **kept}, self.left_out)
 
 
 def bundle_of(folder: Path, salt: bytes) -> Bundle:
@@ -278,18 +278,18 @@ def bundle_of(folder: Path, salt: bytes) -> Bundle:
         cell = anonymous_cell(old, names)
         cells.append(SharedCell(cell=cell, code_sha256=entry.get("code_sha256"), repeats=tuple(repeats)))
         for parcel in parcels:
-            name = facts_file.path_of(Path(), SharedStep("cell", cell, parcel.repeat)).as_posix()
+            name = results_folder.path_of(Path(), SharedStep("cell", cell, parcel.repeat)).as_posix()
             files[name] = encode(anonymous_parcel(parcel, cell, names))
     if not cells:
         raise ShareError(
             f"{folder}: no repeat ended well in an image of the catalog or in an interpreter, so there is nothing to share"
         )
-    if (size := sum(map(len, files.values()))) > facts_file.MOST_BYTES:
+    if (size := sum(map(len, files.values()))) > results_folder.MOST_BYTES:
         raise ShareError(
-            f"{folder}: its parcels have {size} bytes, and a bundle has at most {facts_file.MOST_BYTES}; share runs of fewer cells"
+            f"{folder}: its parcels have {size} bytes, and a bundle has at most {results_folder.MOST_BYTES}; share runs of fewer cells"
         )
     facts = _facts(manifest, tuple(cells), names)
-    return Bundle(facts, {facts_file.FACTS: _as_json(facts), **files}, sum(each != "ok" for each in statuses.values()))
+    return Bundle(facts, {results_folder.FACTS: _as_json(facts), **files}, sum(each != "ok" for each in statuses.values()))
 
 
 def _parcel(run: store.RunStore, cell_id: str, repeat: int) -> Parcel:
@@ -350,7 +350,7 @@ def own_pseudonym(manifest: Mapping[str, Any]) -> str | None:
 
 
 def _as_json(facts: RunFacts) -> bytes:
-    return facts_file.document(facts.model_dump(mode="json"))
+    return results_folder.document(facts.model_dump(mode="json"))
 
 
 def shown(bundle: Bundle, salt_path: Path) -> Iterator[str]:
@@ -381,11 +381,11 @@ def _own_names(bundle: Bundle) -> list[str]:
     own = {platform.node().partition(".")[0]}
     with contextlib.suppress(KeyError, OSError):
         own.add(getpass.getuser())
-    parts = [content for name, content in bundle.files.items() if name == facts_file.FACTS]
+    parts = [content for name, content in bundle.files.items() if name == results_folder.FACTS]
     parts += [
         output
         for name, content in bundle.files.items()
-        if name != facts_file.FACTS
+        if name != results_folder.FACTS
         for _, output in decode(content, name).tape
     ]
     # The user of most containers.

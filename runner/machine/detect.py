@@ -193,7 +193,7 @@ def choose_gpus(gpus: Sequence[Gpu], names: Sequence[str], why: str | None = Non
 def detect_cpu() -> Cpu:
     """The CPUs of the affinity mask, and the limits of the control groups. A quota is an amount of time, and names no CPUs."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    limits = telemetry_cpu.limits()
+    limits = telemetry_cpu.group_limits()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     memory = min(memory, limits.memory_bytes or memory)
     quota = limits.cpus if limits.cpus is not None and limits.cpus < len(allowed) else None

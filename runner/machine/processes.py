@@ -197,7 +197,7 @@ class GpuUsers:
         return [str(process)[:MOST_TEXT] for process in self._foreign.values()]
 
 
-def proof(uuids: Sequence[str], proved: Sequence[str], reasons: Mapping[str, str]) -> str | None:
+def gpu_proof(uuids: Sequence[str], proved: Sequence[str], reasons: Mapping[str, str]) -> str | None:
     """PROVED, or "not proved" with the reason; None for a cell without GPUs. `reasons`: as in GpuUsers.state."""
     if not uuids:
         return None

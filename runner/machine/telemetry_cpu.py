@@ -35,7 +35,7 @@ class GroupLimits:
     free_processes: int | None = None  # threads and processes that may still begin
 
 
-def limits(root: Path = _ROOT, own: Path = _SELF) -> GroupLimits:
+def group_limits(root: Path = _ROOT, own: Path = _SELF) -> GroupLimits:
     """The limits of this process."""
     quotas = [quota for folder in _folders(root, own, "cpu") if (quota := _quota(folder)) is not None]
     memory = [limit for folder in _folders(root, own, "memory") if (limit := _memory(folder)) is not None]
@@ -43,7 +43,7 @@ def limits(root: Path = _ROOT, own: Path = _SELF) -> GroupLimits:
     return GroupLimits(min(quotas, default=None), min(memory, default=None), min(free, default=None))
 
 
-def path_of(controller: str, root: Path = _ROOT, own: Path = _SELF) -> Path | None:
+def group_path(controller: str, root: Path = _ROOT, own: Path = _SELF) -> Path | None:
     """The group's folder of a controller, of version 2 where the kernel has that; None where it cannot be told."""
     try:
         lines = [line.split(":", 2) for line in own.read_text().splitlines()]
@@ -61,7 +61,7 @@ def _folders(root: Path, own: Path, controller: str) -> Iterator[Path]:
     In a container without a namespace for groups the path is the host's, and what is mounted is the container's: then the root itself is
     the own group.
     """
-    folder = path_of(controller, root, own)
+    folder = group_path(controller, root, own)
     top = root if (root / "cgroup.controllers").exists() else root / controller
     while folder is not None and folder != top and top in folder.parents:
         yield folder
@@ -159,7 +159,7 @@ def control_group(pid: int) -> tuple[Path, Path] | None:
     except OSError:
         return None
     own = Path(f"/proc/{pid}/cgroup")
-    cpu, memory = (path_of(name, own=own) for name in ("cpuacct", "memory"))
+    cpu, memory = (group_path(name, own=own) for name in ("cpuacct", "memory"))
     if cpu is None or memory is None:
         return None
     files = cpu / "cpu.stat", memory / "memory.current"

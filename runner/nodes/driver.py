@@ -571,7 +571,9 @@ class Driver:
     def write_facts(self) -> None:
         """Note in run.json how each node fared."""
         manifest = self._run.manifest()
-        manifest["nodes"] = outcome.entries(self._prospect.facts()["nodes"], self._fared(), manifest.get("nodes") or ())
+        manifest["nodes"] = outcome.outcome_entries(
+            self._prospect.facts()["nodes"], self._fared(), manifest.get("nodes") or ()
+        )
         if self._lost_gpus:
             manifest["devices_lost"] = sorted({*manifest.get("devices_lost", []), *self._lost_gpus})
         self._run.write_manifest(manifest)

@@ -33,10 +33,10 @@ from runner.nodes.wire import (
     Refusal,
     Run,
     Versions,
-    difference,
     from_agent,
     is_image_name,
-    versions,
+    release_difference,
+    release_versions,
 )
 from runner.plan.plan import Cell, not_planned
 from runner.run.options import Options
@@ -217,7 +217,7 @@ class Fleet:
     # Why a plan does not follow from the options and the node's devices. By the id of its cells and these facts.
     _checked: dict[tuple[Hashable, ...], str | None] = field(default_factory=dict)
     # The installation here, and what a plan may name.
-    own: Versions = field(default_factory=versions)
+    own: Versions = field(default_factory=release_versions)
     frameworks: Mapping[str, Any] = field(default_factory=load_frameworks)
     workloads: Mapping[str, Workload] = field(default_factory=load_workloads)
     # A person's own, which no node has.
@@ -301,7 +301,7 @@ class Fleet:
             member.unreached = not heard.broken
             self.refuse(member, heard.why)
         elif isinstance(message, Versions):
-            if why := difference(self.own, message):
+            if why := release_difference(self.own, message):
                 self.refuse(member, why)
             else:
                 member.alike = True

@@ -52,7 +52,7 @@ from runner.nodes.wire import (
     Said,
     Stop,
     from_driver,
-    versions,
+    release_versions,
 )
 from runner.results import parcel as parcels
 from runner.results import store
@@ -88,7 +88,7 @@ class _Pipe:
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Be the agent of the driver at the other ends of two pipes, until it says bye or is gone."""
     pipe = _Pipe(sink)
-    pipe.send(versions())
+    pipe.send(release_versions())
     # A shell starts what it puts into the background with Ctrl-C ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     agent = Agent(pipe)

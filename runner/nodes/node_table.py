@@ -70,12 +70,12 @@ OF_HOST: dict[str, Callable[[Entry], str]] = {
 }
 
 
-def facts(entry: Entry, of: Mapping[str, Callable[[Entry], str]] = OF_GPU) -> dict[str, str]:
+def settings_facts(entry: Entry, of: Mapping[str, Callable[[Entry], str]] = OF_GPU) -> dict[str, str]:
     """Each fact of a GPU, or of a host, in words."""
     return {what: fact(entry) for what, fact in of.items()}
 
 
-def deviant(name: str, settings: Mapping[str, Sequence[Mapping[str, str]]]) -> list[str]:
+def deviant_settings(name: str, settings: Mapping[str, Sequence[Mapping[str, str]]]) -> list[str]:
     """In what a node, or a GPU, is set up otherwise than most of the others: a clause a fact.
 
     `settings`: the facts of each node's GPUs, by the node's name; of a GPU its own, by its UUID.
@@ -146,7 +146,8 @@ def differences(members: Sequence[Member]) -> list[str]:
         lines += _difference(what, {name: [fact(hello)] for name, hello in said.items()})
     for model in dict.fromkeys(gpu.model for hello in said.values() for gpu in hello.gpus):
         entries = {
-            name: [facts(asdict(gpu)) for gpu in hello.gpus if gpu.model == model] for name, hello in said.items()
+            name: [settings_facts(asdict(gpu)) for gpu in hello.gpus if gpu.model == model]
+            for name, hello in said.items()
         }
         for what in OF_GPU:
             values = {name: sorted({entry[what] for entry in each}) for name, each in entries.items()}
@@ -216,7 +217,9 @@ class NodeOutcome:
     drained: bool
 
 
-def entries(facts: Iterable[Entry], outcomes: Iterable[NodeOutcome], earlier: Iterable[Entry]) -> list[dict[str, Any]]:
+def outcome_entries(
+    facts: Iterable[Entry], outcomes: Iterable[NodeOutcome], earlier: Iterable[Entry]
+) -> list[dict[str, Any]]:
     """run.json's entries of the nodes: what each is, how it fared, and what happened to it `earlier`, before the run was resumed.
 
     Results from before the drain still count, so list the node. A node that is no longer there stays.

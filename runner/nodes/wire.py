@@ -362,7 +362,7 @@ _RUNNER = ("*.py",)
 _CATALOG = ("*.toml", "*.in", "*.lock", "*.seal", "Dockerfile*", "*.sh", "*.R", "*.jl")
 
 
-def versions() -> Versions:
+def release_versions() -> Versions:
     """Those of this installation."""
     return Versions(
         protocol=PROTOCOL,
@@ -379,7 +379,7 @@ def _digest(folder: Path, patterns: tuple[str, ...]) -> str:
     return str(identity.digest(paths, str(folder)))
 
 
-def difference(own: Versions, other: Versions) -> str | None:
+def release_difference(own: Versions, other: Versions) -> str | None:
     """Why a node's installation is not this one's, as a sentence; None where it is."""
     advice = "install the same checkout there"
     if own.protocol != other.protocol:

@@ -1,4 +1,5 @@
-"""About how long a cell takes, and an image until it is ready: as long as before, otherwise a rough guess. For plans only."""
+"""About how long a cell takes, and an image until it is ready: as long as before, otherwise a rough guess; and which images the disk
+can hold. For plans only."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ class Attempt:
             self._room = cell_cache.Room.of(cache)
             self._count_at = self._room.bytes - _COUNT_AFTER_BYTES
             # A CPU cell compiles nothing there.
-            cached = cell_cache.size(cache) if self.slot.device_kind == "cuda" else None
+            cached = cell_cache.jit_cache_size(cache) if self.slot.device_kind == "cuda" else None
             slot = replace(self.slot, seconds=self._most_seconds())
             running = site.engine.start(prepared, self._arguments(), slot, site.run.run_id, self._data(), cache)
         # The limits are the cell's: an engine that froze meanwhile takes none of its time.
@@ -305,7 +305,7 @@ class Attempt:
             started_unix=_started(recorder, self._began, recording.now() - time.monotonic()),
             wall_seconds=wall,
             still=tuple(still[-MOST_STILL:]),
-            jit_cache_grew_bytes=cell_cache.grew(cache, cached),
+            jit_cache_grew_bytes=cell_cache.jit_cache_grew(cache, cached),
         )
         return *self._stored(parcel, prepared.source), wall
 

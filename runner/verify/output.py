@@ -57,7 +57,7 @@ def racks(fleets: Sequence[FleetFinding]) -> list[Rack]:
     return [Rack(nodes, gpus) for nodes, gpus in pairs if nodes.of == "node" and gpus.of == "GPU" and gpus.spots]
 
 
-def lines(fleets: Sequence[FleetFinding], width: int = WIDTH) -> Iterator[str]:
+def rack_lines(fleets: Sequence[FleetFinding], width: int = WIDTH) -> Iterator[str]:
     """The map of each model: of the comparison that names most, and of these the one with the slowest. None without nodes."""
     models: dict[str, list[Rack]] = {}
     for rack in racks(fleets):
@@ -426,7 +426,7 @@ def terminal(verification: Verification) -> None:
     # A column in which no row says anything is no column.
     kept = [at for at in range(len(HEADINGS)) if at == 0 or any(row[at] != "–" for row in rows)]
     print_table([HEADINGS[at] for at in kept], [[row[at] for at in kept] for row in rows])
-    for line in lines(verification.fleets):
+    for line in rack_lines(verification.fleets):
         print(line)
     for line in details(verification):
         print(folded(line))
@@ -438,7 +438,7 @@ def markdown(verification: Verification) -> str:
     table = [f"| {' | '.join(row)} |" for row in rows]
     notes = [f"{'  ' if line[0] == ' ' else ''}- {escaped(line, 1000)}" for line in details(verification)]
     # A line of it must not end the block.
-    drawn = [line.replace("`", "'") for line in lines(verification.fleets)]
+    drawn = [line.replace("`", "'") for line in rack_lines(verification.fleets)]
     block = ["```text", *drawn, "```", ""] if drawn else []
     return in_a_comment("\n".join([f"### Verification: {ending(verification)}", "", *table, "", *block, *notes, ""]))
 

@@ -118,7 +118,9 @@ def placed(folders: Sequence[Path]) -> Placed:
             name = host.get("name") if node is None else node.get("node")
             if name:
                 spots[uuid] = Spot(str(name), _index(entry.get("index")))
-                facts[uuid] = node_table.facts(entry) | node_table.facts(node or host, node_table.OF_HOST)
+                facts[uuid] = node_table.settings_facts(entry) | node_table.settings_facts(
+                    node or host, node_table.OF_HOST
+                )
     return Placed(spots, facts)
 
 
@@ -303,7 +305,7 @@ class _Judge:
 def _explained(word: str, name: str, of_others: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
     """The first explanation of what is slow: in what it is set up otherwise than most of the others."""
     called = f"{word} {name}".strip()
-    clauses = node_table.deviant(name, of_others)
+    clauses = node_table.deviant_settings(name, of_others)
     if not clauses:
         return f"{called}: nothing that was recorded is set up otherwise than on the others; look at cooling, power and other work"
     more = f"; and {len(clauses) - _MOST_CLAUSES} more" if len(clauses) > _MOST_CLAUSES else ""

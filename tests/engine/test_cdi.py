@@ -42,9 +42,9 @@ def info(own: OwnEngine) -> dict[str, Any]:
 def test_the_engine_knows_what_its_specification_names(own: OwnEngine, form: str) -> None:
     fleet = eight_gpus(0, busy=())
     own.describe(fleet, form)
-    assert cdi.devices(info(own)) == {cdi.name(uuid) for uuid, _ in fleet.devices()}
+    assert cdi.cdi_devices(info(own)) == {cdi.cdi_name(uuid) for uuid, _ in fleet.devices()}
     own.describe(Fleet(()))
-    assert cdi.devices(info(own)) == frozenset()
+    assert cdi.cdi_devices(info(own)) == frozenset()
 
 
 def test_every_cell_sees_just_the_gpus_and_instances_that_it_was_given(
@@ -83,7 +83,7 @@ def test_the_engines_own_words_for_a_name_that_is_gone_are_known(own: OwnEngine,
     import docker
 
     own.describe(Fleet((FakeGpu(),)))
-    request = cdi.device_request([uuid_of(9)], {cdi.name(uuid_of(9))})
+    request = cdi.device_request([uuid_of(9)], {cdi.cdi_name(uuid_of(9))})
     client = own.client()
     made = client.containers.create(tiny, ["/cell"], network_mode="none", device_requests=[request])
     try:

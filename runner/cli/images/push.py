@@ -34,7 +34,7 @@ from runner.text import plural
 # Finds the environments of locks that no image of the catalog has any more, and removes those that nobody uses.
 
 
-def stale(images: Iterable[Image]) -> Iterator[tuple[Path, str]]:
+def stale_environments(images: Iterable[Image]) -> Iterator[tuple[Path, str]]:
     """(found, what it is) of these images' environments that the engine `venv` would not take today, and of those that a try left.
 
     An image whose Python is not on this machine is passed over: nobody can say which of its environments is today's.
@@ -57,7 +57,7 @@ def stale(images: Iterable[Image]) -> Iterator[tuple[Path, str]]:
                 yield found, f"{image.name} as `runner images try` left it, {trees.size(found).on_disk / 1e9:.1f} GB"
 
 
-def remove(found: Path) -> str | None:
+def remove_environment(found: Path) -> str | None:
     """Remove an environment; why it stays, where it is being made or something runs in it. Raises OSError."""
     try:
         with FileLock(f"{found}.lock", timeout=0):
@@ -94,7 +94,8 @@ def prune(
     recipes = {image.name: partial(recipe, image) for image in images}
     removed = {
         "environment": [
-            _print(str(folder), sentence, None if dry_run else remove(folder)) for folder, sentence in stale(images)
+            _print(str(folder), sentence, None if dry_run else remove_environment(folder))
+            for folder, sentence in stale_environments(images)
         ],
         "SIF": [
             _print(str(path), sentence, None if dry_run else trees.remove(path))

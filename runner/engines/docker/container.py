@@ -1,4 +1,5 @@
-"""The limits of a cell's container: no network, no host files but its cache and the data, no capabilities, its own devices."""
+"""The limits of a cell's container: no network, no host files but its cache and the data, no capabilities, its own devices; GPUs by
+CDI's names, and a container that tries whether CUDA opens them."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 # Docker 28.2 and newer list the names. Docker 25 to 28.1 with CDI switched on list only the folders of the specifications; the names are
 # then read from those files (`kind` and `devices[].name` of the Container Device Interface's specification). Both were tried.
 
-KIND = "nvidia.com/gpu"
+CDI_KIND = "nvidia.com/gpu"
 # The driver that Docker 29 and later have where dockerd found nvidia-container-runtime-hook on its PATH.
 HOOK_DRIVER = "nvidia.runtime-hook"
 _HOOK_BY_NAME_SINCE = 29
@@ -36,9 +37,9 @@ _HOOK_BY_NAME_SINCE = 29
 _MAX_BYTES = 16 << 20
 
 
-def name(uuid: str) -> str:
+def cdi_name(uuid: str) -> str:
     """The CDI name of a GPU or a MIG instance, as `nvidia-ctk cdi generate` gives it."""
-    return f"{KIND}={uuid}"
+    return f"{CDI_KIND}={uuid}"
 
 
 def hook_driver(info: Mapping[str, Any]) -> str:
@@ -62,20 +63,20 @@ def device_request(uuids: Sequence[str], engine_names: Collection[str], hook: st
     """
     from docker.types import DeviceRequest
 
-    names = [name(uuid) for uuid in uuids]
+    names = [cdi_name(uuid) for uuid in uuids]
     if set(names) <= set(engine_names):
         return DeviceRequest(driver="cdi", device_ids=names)
     return DeviceRequest(driver=hook, device_ids=list(uuids), capabilities=[["gpu"]])
 
 
-def devices(info: Mapping[str, Any]) -> frozenset[str]:
+def cdi_devices(info: Mapping[str, Any]) -> frozenset[str]:
     """The CDI names that an engine knows, by its `info`. Without CDI there are none."""
     if discovered := info.get("DiscoveredDevices"):
         return frozenset(str(device.get("ID")) for device in discovered if device.get("Source") == "cdi")
-    return frozenset(cdi_name for path in specifications(info) for cdi_name in _names(path))
+    return frozenset(name for path in cdi_specifications(info) for name in _names(path))
 
 
-def specifications(info: Mapping[str, Any]) -> list[Path]:
+def cdi_specifications(info: Mapping[str, Any]) -> list[Path]:
     """The files that the engine reads CDI names from. An engine without CDI, or with CDI switched off, lists no folder."""
     folders = [Path(folder) for folder in info.get("CDISpecDirs") or ()]
     return [path for folder in folders for path in sorted(folder.glob("*")) if path.suffix in (".json", ".yaml")]
@@ -280,10 +281,10 @@ class Seen:
     through: str
 
 
-def cuda(client: Any, info: Mapping[str, Any], image: str, uuids: Sequence[str]) -> Seen | None:
+def trial_of_cuda(client: Any, info: Mapping[str, Any], image: str, uuids: Sequence[str]) -> Seen | None:
     """None where the image has no bench. Raises EngineError."""
     try:
-        printed = output(client, info, image, uuids, ("python", "-c", _PROBE))
+        printed = trial_output(client, info, image, uuids, ("python", "-c", _PROBE))
     except DockerError as error:
         if "executable file not found" in error.said:
             return None
@@ -295,7 +296,7 @@ def cuda(client: Any, info: Mapping[str, Any], image: str, uuids: Sequence[str])
         return None
 
 
-def output(client: Any, info: Mapping[str, Any], image: str, uuids: Sequence[str], command: Sequence[str]) -> str:
+def trial_output(client: Any, info: Mapping[str, Any], image: str, uuids: Sequence[str], command: Sequence[str]) -> str:
     """The output of a command in a container that has a cell's limits and these GPUs. Raises EngineError."""
     try:
         return _output(client, info, image, uuids, command, hook_driver(info))
@@ -316,7 +317,7 @@ def _output(
     with tempfile.TemporaryDirectory(prefix="doctor-", dir=cells, ignore_cleanup_errors=True) as folder:
         cache = Path(folder)
         user = prepare_cache(cache, shared=maps_users(info))
-        names, groups = devices(info), device_groups(info)
+        names, groups = cdi_devices(info), device_groups(info)
         options = container_options(prepared, command[1:], slot, None, cache, user, names, groups, hook)
         # A cell's output is read while it is printed; this one's afterwards.
         options["log_config"] = LogConfig(type="json-file")

@@ -22,10 +22,10 @@ from runner.catalog.addresses import ForeignImage
 from runner.engines.base import LOG_TAIL_BYTES, Engine, EngineError, Exit, ReadyImage, Settings, Slot
 from runner.engines.docker import read_back
 from runner.engines.docker.container import (
-    KIND,
+    CDI_KIND,
+    cdi_devices,
     container_options,
     device_groups,
-    devices,
     hook_driver,
     is_unknown_hook,
     maps_users,
@@ -139,7 +139,7 @@ class DockerEngine(Engine):
     @functools.cached_property
     def _other_files(self) -> str | None:
         """Why its containers do not see this machine's files. It is asked once: a cell that hangs must not wait for the answer."""
-        return read_back.why_not(self._client, nearest(cache_folder()), {OWNER_LABEL: self._owner})
+        return read_back.why_not_the_same_files(self._client, nearest(cache_folder()), {OWNER_LABEL: self._owner})
 
     def answer(self) -> None:
         """Return when the engine has answered. Raises EngineError."""
@@ -180,7 +180,7 @@ class DockerEngine(Engine):
         """Why the engine cannot give a GPU to a container; None when it seems to. Only a started container proves it."""
         if (
             "nvidia" in (self._info.get("Runtimes") or {})
-            or any(name.startswith(KIND) for name in devices(self._info))
+            or any(name.startswith(CDI_KIND) for name in cdi_devices(self._info))
             or shutil.which("nvidia-container-runtime-hook")
         ):
             return None
@@ -293,7 +293,7 @@ class DockerEngine(Engine):
     ) -> dict[str, Any]:
         """The container's limits, as arguments of docker-py's create()."""
         user = prepare_cache(cache, shared=maps_users(self._info))
-        names, groups = devices(self._info), device_groups(self._info)
+        names, groups = cdi_devices(self._info), device_groups(self._info)
         options = container_options(prepared, arguments, slot, data, cache, user, names, groups, hook)
         return with_bench(options, prepared.source) if isinstance(prepared.source, ForeignImage) else options
 

@@ -83,7 +83,7 @@ def read_frames(descriptor: int, gather: float = _GATHER_SECONDS) -> Iterator[tu
 _NAME = "file"
 
 
-def why_not(client: DockerClient, folder: Path, labels: Mapping[str, str]) -> str | None:
+def why_not_the_same_files(client: DockerClient, folder: Path, labels: Mapping[str, str]) -> str | None:
     """Why a container does not see a folder (it must exist) as this process does; None where it does, or where the engine cannot say.
 
     `labels` are the container's, for the sweep. Raises EngineGoneError, and OSError where nothing can be written into the folder.
@@ -186,7 +186,7 @@ def engine_name(version: Mapping[str, Any]) -> str:
 def _uuids(requests: Iterable[Mapping[str, Any]]) -> set[str]:
     """The GPUs of requests, which name them by UUID or by CDI name."""
     return {
-        str(device).removeprefix(container.name(""))
+        str(device).removeprefix(container.cdi_name(""))
         for request in requests
         for device in request.get("DeviceIDs") or ()
     }

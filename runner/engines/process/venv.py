@@ -210,7 +210,7 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Hold the folder's lock: of two runners that need the same environment, one makes it and the other waits. Raises EngineError."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Without locks the library would take a lock file that it did not make for one that is held.
-    if why := host_fault.fault(folder.parent, host_fault.ENVIRONMENT):
+    if why := host_fault.folder_fault(folder.parent, host_fault.ENVIRONMENT):
         raise EngineError(f"{folder.parent} {why}; {CACHE_FIX}")
     lock = FileLock(f"{folder}.lock")
     try:

@@ -85,7 +85,7 @@ class _Bounded:
         return self._file.read(size)
 
 
-def why_not(file: BinaryIO, tag: str) -> str | None:
+def why_no_saved_image(file: BinaryIO, tag: str) -> str | None:
     """Why this is not a whole file of `docker save` of the image `tag` alone; None where it is one."""
     try:
         lists = _lists(file)
@@ -229,7 +229,7 @@ def export(client: DockerClient, recipe: Recipe, folder: Path) -> tuple[Exported
         with open(aside, "x+b") as file:
             _lock(file)
             base_id, sha256 = _save(client, recipe, file)
-            if why := why_not(file, recipe.tag):
+            if why := why_no_saved_image(file, recipe.tag):
                 raise FolderError(f"{name} could not be exported: what the engine gave is damaged ({why}); try again")
             entry = Exported(
                 image=name, tag=recipe.tag, base_id=base_id, sha256=sha256, bytes=file.seek(0, os.SEEK_END)
@@ -326,7 +326,7 @@ def load(client: DockerClient, recipe: Recipe, folder: Path, say: Callable[[str]
 def _damage(file: BufferedReader, found: Exported) -> str | None:
     if hashlib.file_digest(file, "sha256").hexdigest() != found.sha256:
         return "its sha256 is not its name"
-    return why_not(file, found.tag)
+    return why_no_saved_image(file, found.tag)
 
 
 def _hand_over(client: DockerClient, file: BufferedReader, path: Path, recipe: Recipe) -> None:

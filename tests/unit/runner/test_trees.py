@@ -112,7 +112,7 @@ def test_more_names_than_the_limit_are_counted_as_at_least_so_many_and_removed_i
         (tree / f"f{number}").touch()
     assert trees.size(tree, names=100) == (100 * 4096, 0, 100, False)
     assert not trees.size(tree, seconds=0.0).whole
-    assert cell_cache.size(tmp_path) == 0
+    assert cell_cache.jit_cache_size(tmp_path) == 0
     monkeypatch.setattr(trees, "MOST_NAMES", 100)
     monkeypatch.setattr(trees._Walk.__init__, "__defaults__", (100, 60.0, False))
     assert not trees.disarm(tree)

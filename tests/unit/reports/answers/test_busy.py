@@ -46,7 +46,7 @@ def test_noise_alone_raises_it_without_a_claim_about_the_cpus(tmp_path: Path) ->
 
 def test_a_quiet_cell_that_leaves_most_cpus_idle_is_ranked_and_raises_no_question(tmp_path: Path) -> None:
     data = with_(tmp_path / "run", 0.02, 64)
-    assert conditions.question(data.cells) == ""
+    assert conditions.doubt_by_other_work(data.cells) == ""
     assert all(cell.status == "failed" for cell in data.cells if cell.unranked)
 
 
@@ -64,11 +64,11 @@ def test_a_ranked_cell_that_got_few_of_its_cpus_asks_where_another_at_the_same_w
     low = next(cell for cell in cells if cell.anchor in got)
     who = f"{low.label}, {low.key.workload}"
     cells = telemetry_signals.starved(cells)
-    assert f"1 cell got less than half of its CPUs ({who}), one 0.90 of 2" in conditions.question(cells)
-    assert conditions.in_short(cells) == "a cell got 0.90 of 2 CPUs"
+    assert f"1 cell got less than half of its CPUs ({who}), one 0.90 of 2" in conditions.doubt_by_other_work(cells)
+    assert conditions.other_work_in_short(cells) == "a cell got 0.90 of 2 CPUs"
     monkeypatch.setattr(telemetry_signals, "cpus_busy", lambda cell: 0.9)
     cells = telemetry_signals.starved([replace(cell, cpu_share=None) for cell in cells])
-    assert conditions.question(cells) == "", "work that no framework spreads over the CPUs"
+    assert conditions.doubt_by_other_work(cells) == "", "work that no framework spreads over the CPUs"
 
 
 def test_cells_that_got_less_than_one_cpu_ask_though_none_got_more(
@@ -81,8 +81,8 @@ def test_cells_that_got_less_than_one_cpu_ask_though_none_got_more(
     cells = telemetry_signals.starved(data.cells)
     ended = [cell for cell in cells if cell.status == "ok"]
     assert len(ended) > 1
-    assert f"{len(ended)} cells got less than half of their CPUs (" in conditions.question(cells)
-    assert conditions.in_short(cells) == "a cell got 0.30 of 2 CPUs"
+    assert f"{len(ended)} cells got less than half of their CPUs (" in conditions.doubt_by_other_work(cells)
+    assert conditions.other_work_in_short(cells) == "a cell got 0.30 of 2 CPUs"
 
 
 RECORDED = sorted((Path(__file__).parents[2] / "recorded").glob("*.jsonl"))
@@ -97,8 +97,8 @@ def test_no_recorded_cell_is_too_noisy_to_be_ranked(path: Path) -> None:
 @pytest.mark.parametrize(("others", "said"), [(0.8, "other work took 0.80 CPUs"), (0.1, "")])
 def test_what_other_work_took_is_told_in_numbers_and_beside_each_cell(others: float, said: str, tmp_path: Path) -> None:
     data = tables.load([synthetic.make_run(tmp_path / "run", changes={"other_cpus": others})])
-    assert conditions.in_short(data.cells) == said
+    assert conditions.other_work_in_short(data.cells) == said
     sentence = "other work kept CPUs busy beside 1 cell, at most 0.8 beside one that had 2"
-    assert (sentence in conditions.question(data.cells)) == bool(said)
+    assert (sentence in conditions.doubt_by_other_work(data.cells)) == bool(said)
     below = [line for section in plain.sections(data) for line in section.below]
     assert any(sentence in line for line in below) == bool(said)

@@ -60,14 +60,14 @@ def said(tables: Tables) -> Mapping[str, str]:
         *(" ".join(row) for one in sections for row in one.rows),
     ]
     card = page_of(overview(tables)).headline
-    (answer,) = answers_table.document(tables)["answers"]
+    (answer,) = answers_table.answer_document(tables)["answers"]
     return {
         "terminal": "\n".join(lines),
         "Markdown": markdown_report.markdown(overview(tables)),
         "page": f"{finding.headline}. {finding.detail}",
         "first screen": f"{card.words} | {card.detail}",
         "JSON": json.dumps(answer),
-        "CSV": json.dumps(answers_table.records(tables)),
+        "CSV": json.dumps(answers_table.answer_records(tables)),
     }
 
 

@@ -89,7 +89,7 @@ def test_one_version_is_no_ladder(tmp_path: Path) -> None:
 
 
 def test_a_strip_has_a_row_for_each_gpu_its_interval_the_band_and_names_the_slow_one() -> None:
-    (chart,) = fleet_charts.gpus(healthy(fleet()))
+    (chart,) = fleet_charts.chart_of_gpus(healthy(fleet()))
     shown = picture(chart.svg)
     assert [text for text in shown.texts if text.startswith("GPU")] == [f"GPU {at} …{at:04x}" for at in range(8)]
     places = [mark.x for mark in shown.marks]
@@ -106,16 +106,16 @@ def test_a_strip_has_a_row_for_each_gpu_its_interval_the_band_and_names_the_slow
 
 
 def test_more_than_sixteen_gpus_are_a_grid_of_gpus_and_workloads() -> None:
-    (grid,) = fleet_charts.gpus(healthy(fleet(24), fleet(24, "gru-imdb")))
+    (grid,) = fleet_charts.chart_of_gpus(healthy(fleet(24), fleet(24, "gru-imdb")))
     shown = picture(grid.svg)
     assert len(shown.of("area")) == 2 * 24
     slow = [line.words for line in shown.of("alarm")]
     assert len(slow) == 2 * 3  # the sixth of each eight
     assert sum(text.startswith("◆ +8.1") for text in shown.texts) == 2 * 3
     assert grid.words.count("slow: throttled by heat") == 2 * 3
-    assert len(fleet_charts.gpus(healthy(fleet(16), fleet(16, "gru-imdb")))) == 2
+    assert len(fleet_charts.chart_of_gpus(healthy(fleet(16), fleet(16, "gru-imdb")))) == 2
     # Many fleets of few GPUs are grids too, four columns each.
-    assert [len(picture(chart.svg).of("area")) for chart in fleet_charts.gpus(healthy(*[fleet()] * 6))] == [
+    assert [len(picture(chart.svg).of("area")) for chart in fleet_charts.chart_of_gpus(healthy(*[fleet()] * 6))] == [
         4 * 8,
         2 * 8,
     ]
@@ -131,7 +131,7 @@ def test_gpus_of_several_nodes_are_a_map_with_the_slowest_node_first() -> None:
         NodeHealth("n2", 0.001, False),
         NodeHealth("n3", 0, False),
     )
-    (chart,) = fleet_charts.gpus(healthy(replace(whole, gpus=gpus, nodes=nodes)))
+    (chart,) = fleet_charts.chart_of_gpus(healthy(replace(whole, gpus=gpus, nodes=nodes)))
     shown = picture(chart.svg)
     assert len(shown.of("area")) == 3 * (1 + 8)
     slow = [line.words for line in shown.of("alarm")]
@@ -151,12 +151,12 @@ def test_gpus_without_a_band_an_interval_or_an_index_are_drawn_and_hostile_words
     hostile = "<script>x</script>\u202e" + "W" * 5000
     bare = GpuHealth(None, hostile, 0.5, None, None, True, hostile)
     alone = replace(fleet(), gpus=(bare,), low=None, high=None, model=hostile, cell=hostile, sentence=hostile)
-    (chart,) = fleet_charts.gpus(healthy(alone))
+    (chart,) = fleet_charts.chart_of_gpus(healthy(alone))
     assert "<script" not in chart.svg
     assert "\u202e" not in chart.svg
     assert len(chart.svg) < 10_000
     assert len(picture(chart.svg).marks) == 1
-    assert fleet_charts.gpus(healthy(replace(fleet(), gpus=()))) == ()
+    assert fleet_charts.chart_of_gpus(healthy(replace(fleet(), gpus=()))) == ()
 
 
 # -- runs -----------------------------------------------------------------------------------------------------------------

@@ -336,24 +336,24 @@ def test_a_metric_is_drawn_where_all_were_evaluated_at_five_same_steps(tmp_path:
 
 
 def test_a_framework_has_the_same_colour_everywhere_and_no_two_share_one(tmp_path: Path) -> None:
-    known = signs.colours(["jax", "torch", "tensorflow"])
-    more = signs.colours(["jax", "mxnet", "torch", "tensorflow", "somebody's own"])
+    known = signs.sign_colours(["jax", "torch", "tensorflow"])
+    more = signs.sign_colours(["jax", "mxnet", "torch", "tensorflow", "somebody's own"])
     assert all(more[name] == colour for name, colour in known.items())
     assert len({known[name] for name in known}) == len(known)
     everything = [*specifications.titles(), "somebody's own"]
-    colour = signs.colours(everything)
+    colour = signs.sign_colours(everything)
     cells = [SimpleNamespace(framework=name) for name in everything]
-    symbol = signs.symbols(cells)
+    symbol = signs.sign_symbols(cells)
     assert len({(colour[name], symbol[name]) for name in everything}) == len(everything)
 
 
 def test_a_new_framework_changes_no_other_one_s_colour_and_is_as_fixed_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     frameworks = list(specifications.titles())
     cells = [SimpleNamespace(framework=name) for name in (*frameworks, "aardvark")]
-    before = signs.colours(frameworks), signs.symbols(cells[:-1]), signs.colours(["aardvark"])
+    before = signs.sign_colours(frameworks), signs.sign_symbols(cells[:-1]), signs.sign_colours(["aardvark"])
     names = ("abacus", *frameworks, "aardvark")
     monkeypatch.setattr(specifications, "titles", lambda: {name: name for name in names})
-    colours, symbols = signs.colours(names), signs.symbols(cells)
+    colours, symbols = signs.sign_colours(names), signs.sign_symbols(cells)
     assert (dict(list(colours.items())[1:-1]), {"aardvark": colours["aardvark"]}) == (before[0], before[2])
     assert {name: symbols[name] for name in frameworks} == before[1]
 

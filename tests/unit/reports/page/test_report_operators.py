@@ -370,9 +370,9 @@ def test_a_network_token_by_token_shows_its_times_beside_the_floor_of_its_memory
     summary = markdown(overview(found))
     assert f"| {' | '.join(heads)} |" in summary
     assert f"| {' | '.join(' '.join(word.split()) for word in words)} |" in summary
-    (record,) = [row for row in answers_table.records(found) if row["workload"] == "gpt2-decode-16"]
+    (record,) = [row for row in answers_table.answer_records(found) if row["workload"] == "gpt2-decode-16"]
     assert {name: record[name] for name in times} == pytest.approx(times)
-    others = [row for row in answers_table.records(found) if row["workload"] != "gpt2-decode-16"]
+    others = [row for row in answers_table.answer_records(found) if row["workload"] != "gpt2-decode-16"]
     assert {row[name] for row in others for name in times} == {None}
     output = reached_run.parent / "report.html"
     reports.page.render.render([reached_run], output)

@@ -17,7 +17,7 @@ from bench.workloads import ops
 from runner.admission.admit import admit
 from runner.admission.judges import JUDGES, HostFacts
 from runner.kit.archive import read
-from runner.kit.facts_file import MANIFEST, packed
+from runner.kit.results_folder import MANIFEST, packed
 from runner.kit.imported import import_archive
 from runner.paths import PROJECT
 from runner.plan.combination import Cell

@@ -538,7 +538,7 @@ def test_the_cpus_of_a_job_are_told(
 ) -> None:
     monkeypatch.setattr(gpu_checks.os, "sched_getaffinity", lambda _: set(range(may)))
     monkeypatch.setattr(gpu_checks.os, "cpu_count", lambda: 64)
-    monkeypatch.setattr(telemetry_cpu, "limits", lambda: telemetry_cpu.GroupLimits(quota, None, None))
+    monkeypatch.setattr(telemetry_cpu, "group_limits", lambda: telemetry_cpu.GroupLimits(quota, None, None))
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", given)
     checks = list(gpu_checks.cpus(WELL))
     assert [(check.status, check.saw) for check in checks] == ([(status, words)] if status else [])
@@ -564,7 +564,7 @@ def test_a_cache_below_a_folder_with_a_colon_is_told(tmp_path: Path, monkeypatch
 def test_a_group_with_room_for_few_processes_is_told(
     monkeypatch: pytest.MonkeyPatch, left: int | None, status: str | None
 ) -> None:
-    monkeypatch.setattr(telemetry_cpu, "limits", lambda: telemetry_cpu.GroupLimits(None, None, left))
+    monkeypatch.setattr(telemetry_cpu, "group_limits", lambda: telemetry_cpu.GroupLimits(None, None, left))
     checks = list(gpu_checks.processes(WELL))
     assert [check.status for check in checks] == ([status] if status else [])
     assert all(f"{left} more may begin" in check.saw for check in checks)

@@ -45,7 +45,7 @@ def of_runs(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def test_the_text_is_of_the_exposition_format_and_has_no_series_twice(of_runs: bytes) -> None:
     text = of_runs.decode()
-    for each in (text, diagnosis.of_checks(CHECKS, 1).decode()):
+    for each in (text, diagnosis.textfile_of_checks(CHECKS, 1).decode()):
         samples = [line for line in each.splitlines() if not line.startswith("#")]
         assert [line for line in samples if not SAMPLE.fullmatch(line)] == []
         series = [line.rpartition(" ")[0] for line in samples]
@@ -59,7 +59,7 @@ def test_promtool_takes_it(of_runs: bytes) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not here: Debian's package prometheus has it")
-    for text in (of_runs, diagnosis.of_checks(CHECKS, 2)):
+    for text in (of_runs, diagnosis.textfile_of_checks(CHECKS, 2)):
         ended = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 

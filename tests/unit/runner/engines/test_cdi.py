@@ -46,7 +46,7 @@ def told(*names: str) -> dict[str, object]:
 
 
 def test_gpus_are_asked_for_by_name_where_the_engine_knows_all_of_them() -> None:
-    known = container.devices(
+    known = container.cdi_devices(
         told("nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b", "nvidia.com/gpu=0", "nvidia.com/gpu=all")
     )
     request = container.device_request(("GPU-a", "GPU-b"), known)
@@ -79,7 +79,7 @@ def test_an_engine_that_tells_no_names_is_taken_at_its_files(tmp_path: Path) -> 
     (tmp_path / "other.json").write_text(json.dumps({"kind": "vendor.com/net", "devices": [{"name": "nic0"}]}))
     (tmp_path / "notes.txt").write_text(SPECIFICATION.replace("GPU-a", "GPU-z"))
     names = ["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-a", "nvidia.com/gpu=MIG-b", "vendor.com/net=nic0"]
-    assert sorted(container.devices({"CDISpecDirs": [str(tmp_path)]})) == names
+    assert sorted(container.cdi_devices({"CDISpecDirs": [str(tmp_path)]})) == names
 
 
 @pytest.mark.parametrize(
@@ -89,16 +89,16 @@ def test_an_engine_that_tells_no_names_is_taken_at_its_files(tmp_path: Path) -> 
 def test_a_file_that_is_no_specification_names_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "nvidia.yaml").write_text(text)
     (tmp_path / "nvidia.json").write_text(text)
-    assert container.devices({"CDISpecDirs": [str(tmp_path), str(tmp_path / "absent")]}) == frozenset()
+    assert container.cdi_devices({"CDISpecDirs": [str(tmp_path), str(tmp_path / "absent")]}) == frozenset()
 
 
 def test_a_file_too_large_to_be_one_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nvidia.yaml").write_text(SPECIFICATION)
     monkeypatch.setattr(container, "_MAX_BYTES", 10)
-    assert container.devices({"CDISpecDirs": [str(tmp_path)]}) == frozenset()
+    assert container.cdi_devices({"CDISpecDirs": [str(tmp_path)]}) == frozenset()
 
 
 @pytest.mark.parametrize("info", [{}, {"CDISpecDirs": None}, {"CDISpecDirs": [], "DiscoveredDevices": None}])
 def test_an_engine_without_cdi_knows_no_names(info: dict[str, object]) -> None:
-    assert container.devices(info) == frozenset()
-    assert container.device_request(("GPU-a",), container.devices(info))["Capabilities"] == [["gpu"]]
+    assert container.cdi_devices(info) == frozenset()
+    assert container.device_request(("GPU-a",), container.cdi_devices(info))["Capabilities"] == [["gpu"]]

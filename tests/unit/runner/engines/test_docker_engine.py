@@ -502,7 +502,7 @@ def test_an_engine_that_does_not_see_this_machines_files_is_found_out(
     tmp_path: Path, sees: bytes | Exception | None, words: str | None
 ) -> None:
     engine = Mounting(sees)
-    why = read_back.why_not(cast(Any, engine), tmp_path, {})
+    why = read_back.why_not_the_same_files(cast(Any, engine), tmp_path, {})
     assert why is None if words is None else words in str(why)
     assert engine.left == 0
     assert list(tmp_path.iterdir()) == []
@@ -513,5 +513,5 @@ def test_an_engine_whose_disk_is_full_says_nothing_of_its_folders(
 ) -> None:
     engine = Mounting(None)
     monkeypatch.setattr(engine, "import_image_from_data", lambda _: '{"error": "no space left on device"}\n')
-    assert read_back.why_not(cast(Any, engine), tmp_path, {}) is None
+    assert read_back.why_not_the_same_files(cast(Any, engine), tmp_path, {}) is None
     assert list(tmp_path.iterdir()) == []

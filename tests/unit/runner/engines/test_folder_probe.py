@@ -27,9 +27,9 @@ def held_open(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_program_that_a_fork_holds_open_is_tried_again(tmp_path: Path, held_open: list[float]) -> None:
     held_open.append(0.05)
-    assert host_fault.fault(tmp_path, host_fault.ENVIRONMENT) is None
+    assert host_fault.folder_fault(tmp_path, host_fault.ENVIRONMENT) is None
 
 
 def test_a_program_that_stays_open_is_a_fault_of_the_folder(tmp_path: Path, held_open: list[float]) -> None:
     held_open.append(1.5)
-    assert "runs no programs (Text file busy)" in (host_fault.fault(tmp_path, host_fault.ENVIRONMENT) or "")
+    assert "runs no programs (Text file busy)" in (host_fault.folder_fault(tmp_path, host_fault.ENVIRONMENT) or "")

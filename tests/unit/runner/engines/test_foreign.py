@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.addresses import ForeignImage, addresses
-from runner.catalog.images import contradiction, proof
+from runner.catalog.images import version_contradiction, version_proof
 from runner.engines import foreign as look
 from runner.engines.base import Engine, Exit, Slot
 from runner.engines.docker import foreign_image
@@ -189,10 +189,10 @@ def test_the_digest_stands_in_for_the_lock() -> None:
     assert made("docker:name:2").lock_sha256 == own.lock_sha256
     assert len(own.lock_sha256) == 64
     said = {"framework": "torch", "framework_version": "1.13.0a0", "versions": {"python": "3.11.2"}}
-    assert proof(own, said, own.name) == proof(None, said, own.name) == f"not proved: {NO_LOCK}"
-    assert contradiction(own, said) is None
+    assert version_proof(own, said, own.name) == version_proof(None, said, own.name) == f"not proved: {NO_LOCK}"
+    assert version_contradiction(own, said) is None
     assert (
-        contradiction(own, said | {"framework_version": "2.0"})
+        version_contradiction(own, said | {"framework_version": "2.0"})
         == "it reports torch 2.0, and docker:mine:1 has 1.13.0a0"
     )
 

@@ -19,7 +19,7 @@ from runner import known_messages
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import CatalogError, load_catalog
 from runner.catalog.workloads import load_workloads
-from runner.cli.images.push import remove, stale, trees
+from runner.cli.images.push import remove_environment, stale_environments, trees
 from runner.engines.base import EngineError, ReadyImage, Settings
 from runner.engines.process import environment_pins, installed, interpreters, venv
 from runner.engines.process.host import HostEngine
@@ -402,16 +402,16 @@ def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(
         (folder / "bin").mkdir(parents=True)
         (folder / "bin" / "python").symlink_to(sys.executable)
     (old / "wheel").write_bytes(b"0" * 10**8)
-    assert [(folder, what.rpartition(" of ")[2]) for folder, what in stale([tiny])] == [
+    assert [(folder, what.rpartition(" of ")[2]) for folder, what in stale_environments([tiny])] == [
         (old, "another lock or Python, 0.1 GB"),
         (used, "another lock or Python, 0.0 GB"),
         (made, "another lock or Python, 0.0 GB"),
     ]
-    assert list(stale([image(tmp_path, wheel[0], python="3.99")])) == []
+    assert list(stale_environments([image(tmp_path, wheel[0], python="3.99")])) == []
     process = subprocess.Popen([used / "bin" / "python", "-c", "input()"], stdin=subprocess.PIPE)
     try:
         with venv.alone(made, lambda line: None):
-            kept = {folder: remove(folder) for folder, _ in stale([tiny])}
+            kept = {folder: remove_environment(folder) for folder, _ in stale_environments([tiny])}
     finally:
         process.communicate(b"\n")
     assert kept == {old: None, used: f"process {process.pid} runs in it", made: "a runner is making it"}
@@ -420,9 +420,9 @@ def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(
     with monkeypatch.context() as broken:
         broken.setattr(trees, "remove", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            remove(used)
+            remove_environment(used)
     assert not (used / venv.COMPLETE).exists()  # what is half removed is made anew, and not used
-    assert remove(used) is None
+    assert remove_environment(used) is None
 
 
 def test_what_a_try_left_is_pruned(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,15 +430,15 @@ def test_what_a_try_left_is_pruned(tmp_path: Path, own_cache: Path, monkeypatch:
     (left / "bin").mkdir(parents=True)
     (left / venv.COMPLETE_TRIAL).touch()
     (own_cache / "tried" / "tiny-cpu-big").mkdir()
-    ((folder, what),) = stale([image(tmp_path)])
+    ((folder, what),) = stale_environments([image(tmp_path)])
     assert folder == left
     assert "as `runner images try` left it" in what
     with monkeypatch.context() as broken:
         broken.setattr(trees, "remove", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            remove(left)
+            remove_environment(left)
     assert not (left / venv.COMPLETE_TRIAL).exists()
-    assert remove(left) is None
+    assert remove_environment(left) is None
     assert not left.exists()
 
 

@@ -293,7 +293,7 @@ def test_an_archive_of_a_newer_engine_is_one_too() -> None:
         "org.opencontainers.image.ref.name": TAG.rpartition(":")[2],
     }
     newer = archive(**{"index.json": {"manifests": [{"annotations": named}, {"digest": "sha256:0"}]}, "oci-layout": {}})
-    assert folder.why_not(io.BytesIO(newer), TAG) is None
+    assert folder.why_no_saved_image(io.BytesIO(newer), TAG) is None
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from runner.engines.base import ReadyImage
 from runner.engines.process import installed
 from runner.engines.process.process import start_process
 from runner.kit import bundle as builds
-from runner.kit import doing, facts_file, measure
+from runner.kit import doing, results_folder, measure
 from runner.kit.archive import read
 from runner.kit.doing import Doer, energies, first_look, outcome, total
 from runner.kit.imported import import_archive
@@ -235,13 +235,13 @@ def do(
     ready, engine = ReadyImage(None, "", (sys.executable, "-c", script)), installed.InterpreterEngine("python")
     doer = Doer(folder, engine, ready, CPU, telemetry.Monitor(), time.monotonic() + seconds, {})
     assert doer.do([step, replace(step, repeat=2)]) == why
-    assert why == "the time was over" or not facts_file.path_of(folder, replace(step, repeat=2)).exists()
+    assert why == "the time was over" or not results_folder.path_of(folder, replace(step, repeat=2)).exists()
     return doer
 
 
 def left(folder: Path, step: KitStep = STEP) -> tuple[str, Parcel]:
     """What is said of a step that is done, and its parcel."""
-    parcel = decode(facts_file.path_of(folder, step).read_bytes(), step.name)
+    parcel = decode(results_folder.path_of(folder, step).read_bytes(), step.name)
     return outcome(step, parcel)[1], parcel
 
 
@@ -249,7 +249,7 @@ def left(folder: Path, step: KitStep = STEP) -> tuple[str, Parcel]:
 def test_a_step_that_is_cut_off_twice_has_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: KitStep) -> None:
     for done in (False, True):
         do(tmp_path, monkeypatch, "import time; time.sleep(30)", step, 0.5)
-        assert facts_file.path_of(tmp_path, step).exists() is done
+        assert results_folder.path_of(tmp_path, step).exists() is done
     said, parcel = left(tmp_path, step)
     assert re.fullmatch(r"it had not ended after \d s and was stopped", said)
     assert parcel.ended_by == ("time-limit", said)
@@ -357,10 +357,10 @@ def test_a_kit_that_measured_nothing_does_not_end_well(
     """Of three steps those that are named were done."""
     steps = [replace(STEP, repeat=repeat) for repeat in (1, 2, 3)]
     (tmp_path / "steps").mkdir()
-    (tmp_path / facts_file.FACTS).write_text("{}")
+    (tmp_path / results_folder.FACTS).write_text("{}")
     for step, status in zip(steps, statuses.split(), strict=False):
-        facts_file.path_of(tmp_path, step).touch()
-        facts_file.said_path(tmp_path, step).write_bytes(facts_file.document({"status": status, "energy_joules": {}}))
+        results_folder.path_of(tmp_path, step).touch()
+        results_folder.said_path(tmp_path, step).write_bytes(results_folder.document({"status": status, "energy_joules": {}}))
     assert measure._conclude(tmp_path, steps, "the time was over", ["torch"] if unable else []) == code
     assert ("once that works, run the same command" in capsys.readouterr().err) is unable
     if len(statuses.split()) < len(steps):
@@ -396,7 +396,7 @@ def test_an_interrupt_stops_the_step_that_runs_and_keeps_nothing_of_it(
     script = f"import os, signal, time; os.kill({os.getpid()}, signal.SIGINT); time.sleep(60)"
     do(tmp_path, monkeypatch, script, step, why="it was interrupted")
     assert time.monotonic() - began < 40
-    assert not facts_file.path_of(tmp_path, step).exists()
+    assert not results_folder.path_of(tmp_path, step).exists()
 
 
 def test_an_interrupt_while_the_frameworks_are_looked_for_is_one_line(
@@ -421,7 +421,7 @@ def test_a_step_that_prints_too_much_is_ended(tmp_path: Path, monkeypatch: pytes
 def test_a_cell_for_which_the_archive_has_no_room_is_a_parcel_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts_file, "MOST_BYTES", 100)
+    monkeypatch.setattr(results_folder, "MOST_BYTES", 100)
     do(tmp_path, monkeypatch, "print('{}')")
     said, parcel = left(tmp_path)
     assert (said, parcel.tape) == ("the archive would have more than 100 bytes with what it printed", ())

@@ -19,7 +19,7 @@ import pytest
 
 from bench.rules import LAYOUTS
 from runner.engines.process import installed
-from runner.kit import doing, facts_file, measure
+from runner.kit import doing, results_folder, measure
 from runner.kit.archive import read
 from runner.kit.doing import Doer
 from runner.kit.steps import KitStep
@@ -168,7 +168,7 @@ def lend(folder: Path, pace: float = 1.0) -> Lent:
     # Each start leaves steps to the next.
     assert codes == [1] * STARTS
     assert {json.loads(path.read_bytes())["status"] for path in out.glob("steps/*.said")} == {"ok"}
-    archive = read(out / facts_file.ARCHIVE)
+    archive = read(out / results_folder.ARCHIVE)
     parcels = {step: decode(content, step.name) for step, content in archive.steps.items()}
     ends = {step: (each.started_unix + each.wall_seconds - 1e9) / 60 for step, each in parcels.items()}
     in_order = dict(sorted(ends.items(), key=lambda pair: pair[1]))

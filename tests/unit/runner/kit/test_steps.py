@@ -11,7 +11,7 @@ import pytest
 
 from runner.catalog.workloads import load_workloads
 from runner.kit.doing import layouts
-from runner.kit.facts_file import first_reason
+from runner.kit.results_folder import first_reason
 from runner.kit.steps import KitStep, Wanted, plan
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.plan.combination import Skip

@@ -60,12 +60,12 @@ def test_the_least_limit_of_a_group_and_all_above_it_holds(
 ) -> None:
     tree(tmp_path / "groups", files)
     (tmp_path / "own").write_text(own + "\n")
-    assert telemetry_cpu.limits(tmp_path / "groups", tmp_path / "own") == expected
+    assert telemetry_cpu.group_limits(tmp_path / "groups", tmp_path / "own") == expected
 
 
 def test_a_quota_is_an_amount_of_time_and_names_no_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(telemetry_cpu, "limits", lambda: GroupLimits(2.5, 1 << 30))
+    monkeypatch.setattr(telemetry_cpu, "group_limits", lambda: GroupLimits(2.5, 1 << 30))
     machine = detect.detect("none")
     assert (machine.cpu.cpus, machine.cpu.count, machine.cpu.memory_bytes) == (tuple(range(8)), 2, 1 << 30)
     assert "allows the time of 2.5 CPUs of 8: a cell has 2 threads" in machine.notes[0]

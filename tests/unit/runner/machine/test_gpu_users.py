@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runner.machine import telemetry
-from runner.machine.processes import PROVED, GpuUsers, ancestors, idle, proof, who
+from runner.machine.processes import PROVED, GpuUsers, ancestors, gpu_proof, idle, who
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
 
@@ -57,7 +57,7 @@ def users(pid: int | None, *samples: dict[str, tuple[int, ...] | None]) -> GpuUs
 
 def proof_of(users: GpuUsers) -> str | None:
     state = users.state()
-    return proof(users._uuids, state["proved"], state["reasons"])
+    return gpu_proof(users._uuids, state["proved"], state["reasons"])
 
 
 def test_a_process_below_the_cells_proves_the_gpus_that_it_is_on(cell: subprocess.Popen[bytes]) -> None:

@@ -214,7 +214,7 @@ def test_energy_is_that_of_the_steady_windows_alone(watts: float, begin: float, 
     by_counter = gpu_rows(times, energy_joules=lambda at: 1e6 + watts * at, power_watts=0.0)
     by_power = gpu_rows(times, power_watts=watts)
     for rows, source in ((by_counter, "counter"), (by_power, "power")):
-        found = record.summary(rows, samples(begin, seconds))
+        found = record.telemetry_summary(rows, samples(begin, seconds))
         assert found["energy_joules"] == pytest.approx(watts * seconds, rel=1e-6)
         assert found["joules_per_item"] == pytest.approx(watts * seconds / 100, rel=1e-6)
         assert found["mean_power_watts"] == pytest.approx(watts, rel=1e-6)
@@ -230,14 +230,14 @@ def test_power_that_changes_is_integrated_not_averaged() -> None:
 def test_energy_of_which_a_part_was_not_seen_is_not_told() -> None:
     rows = gpu_rows([1.0, 1.1, 1.2], power_watts=50.0)
     assert record.energy(rows, 0.2, 1.2) == (None, "none")
-    assert record.summary(rows, samples(0.2, 1.0))["joules_per_item"] is None
-    assert record.summary([], samples(0, 1)) == {"other_cpus": None}
+    assert record.telemetry_summary(rows, samples(0.2, 1.0))["joules_per_item"] is None
+    assert record.telemetry_summary([], samples(0, 1)) == {"other_cpus": None}
 
 
 def test_several_gpus_spend_together() -> None:
     rows = gpu_rows([0.0, 1.0, 2.0], power_watts=100.0)
     both = rows + [{**row, "device": "GPU-1", "power_watts": 50.0} for row in rows]
-    assert record.summary(both, samples(0, 2, items=10))["joules_per_item"] == pytest.approx(30)
+    assert record.telemetry_summary(both, samples(0, 2, items=10))["joules_per_item"] == pytest.approx(30)
 
 
 @pytest.mark.parametrize(
@@ -252,21 +252,21 @@ def test_several_gpus_spend_together() -> None:
 )
 def test_a_cell_is_marked_when_its_gpu_slowed_down(bits: int, throttled: bool, names: list[str]) -> None:
     rows = gpu_rows([0.0, 1.0, 2.0, 3.0], power_watts=1.0, throttle_reasons=lambda at: bits if at == 1.0 else 0)
-    found = record.summary(rows, samples(0.5, 2))
+    found = record.telemetry_summary(rows, samples(0.5, 2))
     assert (found["throttled"], found["throttled_by"]) == (throttled, names)
-    assert record.summary(rows, samples(1.5, 1.5))["throttled"] is False, "it was before the steady windows"
+    assert record.telemetry_summary(rows, samples(1.5, 1.5))["throttled"] is False, "it was before the steady windows"
 
 
 def test_the_most_memory_used_is_that_of_the_steady_windows() -> None:
     used = {0.0: 9 << 30, 1.0: 3 << 30, 2.0: 4 << 30, 3.0: 8 << 30}  # autotuning before, the check of the adapter after
     rows = gpu_rows(list(used), power_watts=1.0, memory_bytes=used.get)
     on_cpu = [{"device": "cpu", "seconds": 1.0, "memory_bytes": 64 << 30}]
-    assert record.summary([*rows, *on_cpu], samples(0.5, 2))["device_used_bytes"] == 4 << 30
-    assert record.summary(gpu_rows([0.0, 1.0]), samples(0, 1))["device_used_bytes"] is None
+    assert record.telemetry_summary([*rows, *on_cpu], samples(0.5, 2))["device_used_bytes"] == 4 << 30
+    assert record.telemetry_summary(gpu_rows([0.0, 1.0]), samples(0, 1))["device_used_bytes"] is None
 
 
 def test_a_gpu_that_does_not_tell_of_throttling_is_not_said_to_have_kept_its_clocks() -> None:
-    found = record.summary(gpu_rows([0.0, 1.0], power_watts=1.0), samples(0, 1))
+    found = record.telemetry_summary(gpu_rows([0.0, 1.0], power_watts=1.0), samples(0, 1))
     assert (found["throttled"], found["throttled_by"]) == (None, None)
     assert not math.isnan(found["energy_joules"])
 
@@ -291,7 +291,7 @@ def test_a_cell_of_two_days_keeps_few_rows_its_energy_and_its_clock() -> None:
     assert sum("cpu_megahertz" in row for row in rows) > 100
     gpu = [row["seconds"] for row in rows if row["device"] == "GPU-0"]
     assert max(b - a for a, b in itertools.pairwise(gpu)) <= 2 * recording.step
-    found = record.summary(rows, samples(10.0, 1985.0), recording.step)
+    found = record.telemetry_summary(rows, samples(10.0, 1985.0), recording.step)
     assert found["energy_joules"] == pytest.approx(power * 1985.0, rel=1e-6)
 
 

@@ -127,7 +127,7 @@ def test_joules_per_item_of_a_cpu_cell_come_from_its_packages(bare: Path, monkey
     rows = watch([], 1.8)
     on_clock = record.on_the_cells_clock(rows, rows[0]["unix"])
     steady = [{"stage": "steady", "begin_seconds": 0.3, "seconds": 1.2, "items": 30}]
-    found = record.summary(on_clock, steady)
+    found = record.telemetry_summary(on_clock, steady)
     assert found["energy_joules"] == pytest.approx(60, rel=0.15)
     assert found["joules_per_item"] == pytest.approx(found["energy_joules"] / 30)
     assert found["mean_power_watts"] == pytest.approx(50, rel=0.15)
@@ -143,7 +143,7 @@ def test_a_machine_that_shows_nothing_leaves_gaps_and_no_zeros() -> None:
     row = ProcessSampler(Cell().pid, CpuClock((0,))).sample(time.time())
     assert row is not None
     assert row["cpu_megahertz"] is None
-    assert record.summary(
+    assert record.telemetry_summary(
         [row | {"seconds": 1.0}], [{"stage": "steady", "begin_seconds": 0.5, "seconds": 1, "items": 1}]
     ) == {"other_cpus": None}
 
@@ -169,8 +169,8 @@ def test_other_work_is_what_the_machine_did_beside_the_cell_in_the_steady_window
     # The time before them is no matter.
     rows[0] |= {"machine_cpu_seconds": 0.0}
     steady = [{"stage": "steady", "begin_seconds": 4.5, "seconds": 10.0, "items": 1}]
-    assert record.summary(rows, steady)["other_cpus"] == pytest.approx(others)
-    assert record.summary(rows[:6], steady)["other_cpus"] is None
+    assert record.telemetry_summary(rows, steady)["other_cpus"] == pytest.approx(others)
+    assert record.telemetry_summary(rows[:6], steady)["other_cpus"] is None
 
 
 def test_the_cpu_time_of_children_that_have_ended_stays_in_the_counter() -> None:

@@ -40,7 +40,7 @@ from runner.nodes.wire import (
     Run,
     Said,
     from_driver,
-    versions,
+    release_versions,
 )
 from runner.plan.plan import Cell
 from runner.results import store
@@ -189,7 +189,7 @@ class Pouring:
         self._orders.put(content)
 
     def chunks(self) -> Iterator[bytes]:
-        yield encode(versions().frame())
+        yield encode(release_versions().frame())
         while (content := self._orders.get()) is not None:
             for frame in self._decoder.feed(content):
                 order = from_driver(frame)

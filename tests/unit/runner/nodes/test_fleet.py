@@ -23,7 +23,7 @@ from runner.nodes.fleet import Fleet, Member
 from runner.nodes.fleet_plan import prospect_of
 from runner.nodes.frames import encode
 from runner.nodes.transports.transport import Node, Nodes, Started
-from runner.nodes.wire import PROTOCOL, Hello, difference, versions
+from runner.nodes.wire import PROTOCOL, Hello, release_difference, release_versions
 from runner.plan.plan import Skip
 from runner.results.on_disk import roles
 from runner.run.options import Options
@@ -86,8 +86,8 @@ def test_a_node_that_cannot_stand_beside_the_others_is_refused(other: Hello, why
 
 
 def test_another_release_is_refused_with_what_differs() -> None:
-    own = versions()
-    assert difference(own, own) is None
+    own = release_versions()
+    assert release_difference(own, own) is None
     for change, why in (
         ({"protocol": PROTOCOL + 1}, f"it speaks version {PROTOCOL + 1} of the agent's protocol"),
         ({"bench_sha256": "0" * 64}, f"its bench is 000000000000, and here it is {own.bench_sha256[:12]}"),
@@ -95,14 +95,14 @@ def test_another_release_is_refused_with_what_differs() -> None:
         ({"runner_sha256": "0" * 64}, "its runner's code is 000000000000"),
         ({"runner": "9.9"}, "its runner is 9.9"),
     ):
-        sentence = difference(own, own.model_copy(update=change))
+        sentence = release_difference(own, own.model_copy(update=change))
         assert sentence is not None
         assert why in sentence
         assert sentence.endswith("install the same checkout there")
 
 
 def test_a_node_with_another_bench_is_sent_home_before_it_is_looked_at() -> None:
-    own = versions()
+    own = release_versions()
     other = encode(own.model_copy(update={"bench_sha256": "f" * 64}).frame())
     script = f"import sys; sys.stdout.buffer.write({other!r}); sys.stdout.flush(); sys.stdin.buffer.read()"
 
@@ -145,12 +145,12 @@ def test_a_changed_file_of_each_part_changes_its_version(tmp_path: Path, monkeyp
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text("1")
     monkeypatch.setattr(module, "PROJECT", tmp_path)
-    before = versions()
+    before = release_versions()
     (tmp_path / "runner/a.py").write_text("2 ")
-    assert versions().runner_sha256 != before.runner_sha256
-    assert versions().catalog_sha256 == before.catalog_sha256
+    assert release_versions().runner_sha256 != before.runner_sha256
+    assert release_versions().catalog_sha256 == before.catalog_sha256
     (tmp_path / "images/torch/image.toml").write_text("2 ")
-    assert versions().catalog_sha256 != before.catalog_sha256
+    assert release_versions().catalog_sha256 != before.catalog_sha256
 
 
 def test_what_differs_between_nodes_is_said_by_value_and_node() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.nodes.node_table import NodeOutcome, entries, last_words
+from runner.nodes.node_table import NodeOutcome, last_words, outcome_entries
 
 
 def test_a_reason_that_many_nodes_share_is_said_once_and_the_drained_come_first() -> None:
@@ -23,15 +23,15 @@ def test_a_reason_that_many_nodes_share_is_said_once_and_the_drained_come_first(
 
 def test_a_node_that_was_drained_before_the_run_was_resumed_is_still_named() -> None:
     facts: list[dict[str, Any]] = [{"node": "a", "why_not": None}, {"node": "b", "why_not": None}]
-    first = entries(facts, [NodeOutcome("a", "silent", True), NodeOutcome("b", "", False)], ())
+    first = outcome_entries(facts, [NodeOutcome("a", "silent", True), NodeOutcome("b", "", False)], ())
     assert first == [
         {"node": "a", "why_not": None, "lost": "silent", "drained": True},
         {"node": "b", "why_not": None, "lost": None, "drained": False},
     ]
-    again = entries(facts[:1], [NodeOutcome("a", "", False)], first)
+    again = outcome_entries(facts[:1], [NodeOutcome("a", "", False)], first)
     for _ in range(2):  # however often it is resumed
         assert again == [
             {"node": "a", "why_not": None, "lost": "silent (before the run was resumed)", "drained": True},
             first[1],
         ]
-        again = entries(facts[:1], [NodeOutcome("a", "", False)], again)
+        again = outcome_entries(facts[:1], [NodeOutcome("a", "", False)], again)

@@ -68,16 +68,16 @@ def test_sparse_files_larger_than_any_cache_say_nothing_of_what_was_compiled(tmp
     (tmp_path / "cuda").mkdir()
     with open(tmp_path / "cuda" / "sparse", "wb") as file:
         file.truncate(2**40 + 1)
-    assert cell_cache.size(tmp_path) is None
+    assert cell_cache.jit_cache_size(tmp_path) is None
 
 
 def test_a_cache_that_cannot_be_read_says_nothing_of_what_was_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert cell_cache.size(tmp_path) == 0
+    assert cell_cache.jit_cache_size(tmp_path) == 0
     (tmp_path / "cuda" / "shut").mkdir(parents=True)
     (tmp_path / "cuda" / "index").write_bytes(bytes(10))
-    assert cell_cache.size(tmp_path) == 10
+    assert cell_cache.jit_cache_size(tmp_path) == 10
     opened = os.open
 
     def refuse(path: Any, *rest: Any, **named: Any) -> int:
@@ -87,9 +87,9 @@ def test_a_cache_that_cannot_be_read_says_nothing_of_what_was_compiled(
 
     with monkeypatch.context() as shut:
         shut.setattr(os, "open", refuse)
-        assert cell_cache.size(tmp_path) is None
+        assert cell_cache.jit_cache_size(tmp_path) is None
     monkeypatch.setattr(cell_cache, "_MAX_FILES", 1)
-    assert cell_cache.size(tmp_path) is None
+    assert cell_cache.jit_cache_size(tmp_path) is None
 
 
 def test_only_gpus_whose_kernels_an_image_holds_as_ptx_are_given_time_to_compile(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from runner.verify.outliers import Deviation, FleetFinding, Spot
-from runner.verify.output import MOST_LINES, lines
+from runner.verify.output import MOST_LINES, rack_lines
 from runner.verify.peer_comparison import deviations, nested
 
 
@@ -30,7 +30,7 @@ def fleets(nodes: int, each: int, slow: str = "", weak: str = "", name: str = "n
 
 
 def test_a_node_has_a_line_and_the_slow_ones_come_first() -> None:
-    drawn = list(lines(fleets(6, 8, slow="node-4", weak="node-2/3")))
+    drawn = list(rack_lines(fleets(6, 8, slow="node-4", weak="node-2/3")))
     rows = [line for line in drawn if line.startswith("node-")]
     assert len(rows) == 6
     first, second = rows[0].split(), rows[1].split()
@@ -46,13 +46,13 @@ def test_a_node_has_a_line_and_the_slow_ones_come_first() -> None:
 @pytest.mark.parametrize(("nodes", "each"), [(4, 4), (5, 8), (5, 16), (5, 72), (128, 8)])
 @pytest.mark.parametrize("name", ["n{}", "a-rack-with-a-very-long-name-{}.example.org"])
 def test_every_line_fits_80_columns(nodes: int, each: int, name: str) -> None:
-    drawn = list(lines(fleets(nodes, each, weak=f"{name.format(1)}/0", name=name)))
+    drawn = list(rack_lines(fleets(nodes, each, weak=f"{name.format(1)}/0", name=name)))
     assert max(map(len, drawn)) <= 80
     assert sum(line.count("!") for line in drawn if not line.startswith("step")) == 1
 
 
 def test_of_many_nodes_the_first_are_shown_and_the_others_counted() -> None:
-    drawn = list(lines(fleets(128, 8, slow="node-77", weak="node-101/0")))
+    drawn = list(rack_lines(fleets(128, 8, slow="node-77", weak="node-101/0")))
     rows = [line for line in drawn if line.startswith("node-")]
     assert [row.split()[0] for row in rows[:2]] == ["node-77", "node-101"]
     assert len(rows) == MOST_LINES
@@ -63,7 +63,7 @@ def test_a_node_without_one_of_its_gpus_keeps_the_columns_of_the_others() -> Non
     nodes, gpus = fleets(4, 4)
     kept = tuple(one for one in gpus.deviations if one.device != "node-1/2")
     rows = list(
-        lines([nodes, FleetFinding(gpus.name, gpus.device_model, gpus.fleet, deviations=kept, spots=gpus.spots)])
+        rack_lines([nodes, FleetFinding(gpus.name, gpus.device_model, gpus.fleet, deviations=kept, spots=gpus.spots)])
     )
     (row,) = (row for row in rows if row.startswith("node-1"))
     assert row.split()[4] == "-"
@@ -71,11 +71,11 @@ def test_a_node_without_one_of_its_gpus_keeps_the_columns_of_the_others() -> Non
 
 def test_one_machine_has_no_map() -> None:
     nodes, gpus = fleets(4, 4)
-    assert list(lines([gpus])) == []
-    assert list(lines([])) == []
-    assert list(lines([nodes])) == []
+    assert list(rack_lines([gpus])) == []
+    assert list(rack_lines([])) == []
+    assert list(rack_lines([nodes])) == []
 
 
 def test_a_name_of_a_node_is_made_visible() -> None:
-    drawn = "\n".join(lines(fleets(4, 4, name="\x1b[31mn{}")))
+    drawn = "\n".join(rack_lines(fleets(4, 4, name="\x1b[31mn{}")))
     assert "\x1b" not in drawn

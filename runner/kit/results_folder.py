@@ -1,5 +1,5 @@
-"""The content of facts.json: the machine, the interpreter and the steps that are planned. The first start that measures something
-decides it."""
+"""The folder of a kit's results: facts.json, which the first start that measures something decides, the parcel of each step, and the
+archive of them; with the options that choose it."""
 
 from __future__ import annotations
 
