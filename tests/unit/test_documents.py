@@ -123,6 +123,7 @@ ELSEWHERE = {
     "images show docker:my-image:1": "tests/engine/test_foreign_images.py",
     "images files": "tests/unit/runner/images/test_compose.py",
     "images lock": "tests/unit/runner/images/test_consistency.py",
+    "images new": "tests/unit/bench/test_recipe.py",
     "images reproduce": "tests/engine/test_reproduce.py",
     "images pin": "tests/unit/runner/images/test_workflows.py",
     "images push": "tests/engine/test_image_jobs.py",

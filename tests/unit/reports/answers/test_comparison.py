@@ -263,7 +263,7 @@ def test_the_command_that_goes_on_with_a_run_names_the_folder_that_it_was_starte
     synthetic.unrun(synthetic.make_run(tmp_path / "begun", manifest=manifest), ("jax-0.10.2-cpu", "cnn-cifar10"))
     data = tables.load([tmp_path / "begun"])
     (left,) = of_runs.left(data.cells)
-    command = "runner matrix --resume begun --out '/big disk/runs'"
+    command = "runner matrix --resume begun --results '/big disk/runs'"
     assert left.command == command
     assert page_of(overview(data)).go_on == (command,)
     assert (
@@ -442,8 +442,8 @@ def test_two_runs_without_an_image_in_common_are_told_how_their_images_are_compa
     result = ask(tmp_path, "matrix", "imported")
     assert result.exit_code == 2
     assert "matrix has torch-2.13.0-cpu, imported has host-of-somebody" in result.stderr
-    typed = "runner compare torch-2.13.0-cpu host-of-somebody --runs matrix,imported"
-    assert f"{typed} --out {tmp_path}" in result.stderr
+    typed = "runner compare torch-2.13.0-cpu host-of-somebody --run matrix,imported"
+    assert f"{typed} --results {tmp_path}" in result.stderr
     found = ask(tmp_path, *typed.split()[2:], "--format", "json")
     assert [row["workload"] for row in json.loads(found.stdout)["rows"]] == ["cnn-cifar10"]
 
