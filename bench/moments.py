@@ -32,7 +32,8 @@ def missed(optimizer, places, gradients, number, axes=1):
     """
     if hasattr(optimizer, "beta1"):
         decay = optimizer.rate * optimizer.decay if axes > 1 else 0.0
-        return _adam(optimizer, places, gradients, number, decay)
+        found = [_adam(optimizer, places, gradients, number, decay, scale) for scale in _scales(optimizer)]
+        return min(found, key=lambda one: np.sum(one[1][one[0]]))
     value, error = digits.gradient(optimizer, places[1:])
     due = gradients[1] + optimizer.decay * places[2]
     size = np.maximum(np.abs(gradients[1]), 1e-300)
@@ -41,20 +42,33 @@ def missed(optimizer, places, gradients, number, axes=1):
     return known, np.minimum(1.0, np.abs(value - due) / size), error
 
 
-def _adam(optimizer, places, gradients, number, decay):
+def _scales(optimizer):
+    """What a framework's steps may be, against those of the exact beta2, which is not a float32.
+
+    PyTorch computes with the exact one. optax corrects by powers of the rounded one, which makes each step smaller; TensorFlow's kernel
+    gives each gradient the weight 1 - beta2 of the rounded one in v, which makes each step larger. At 0.999 that is 6.5e-6 of a step: more
+    than the rounding of most numbers, so that no v would explain the step of a number that had no gradient before.
+    """
+    part = abs(float(np.float32(optimizer.beta2)) - optimizer.beta2) / (2.0 * (1.0 - optimizer.beta2))
+    return 1.0, 1.0 - part, 1.0 + part
+
+
+def _adam(optimizer, places, gradients, number, decay, scale):
     steps = [after - before + decay * before for before, after in zip(places, places[1:])]
     # The correction 1 - beta2^t is computed in float32, too, as far off as the rounding of beta2^t.
     rounded = UNIT * (
         np.abs(places[1]) + np.abs(places[2]) + np.abs(steps[1]) / (1.0 - optimizer.beta2 ** max(1, number - 2))
     )
     live = (_most(optimizer, gradients[0], number - 1) > SEEN * rounded) & (gradients[1] != 0)
-    off, known = _third(optimizer, steps, gradients, number)
+    off, known = _third(optimizer, steps, gradients, number, scale)
     error, near = np.zeros_like(off), known.copy()
     # Both steps are off, against each other.
     for sign in (1, -1):
         moved = [steps[0] + sign * rounded, steps[1] - sign * rounded, steps[2]]
-        other, found = _third(optimizer, moved, gradients, number)
-        error = np.maximum(error, np.where(found & known, np.abs(other - off), 2.0))
+        other, found = _third(optimizer, moved, gradients, number, scale)
+        with np.errstate(invalid="ignore"):
+            differ = np.abs(other - off)
+        error = np.maximum(error, np.where(found & known & np.isfinite(differ), differ, 2.0))
         near |= found
     # If no v explains the second step, whatever the rounding, its gradient is another one.
     unexplained = live & ~near
@@ -96,11 +110,11 @@ def _most(optimizer, gradient, number):
     )
 
 
-def _third(optimizer, steps, gradients, number):
+def _third(optimizer, steps, gradients, number, scale):
     """(how far the third step is from the one that is due, relative to what its gradient adds; which have a v that explains the second)."""
     beta1, beta2 = optimizer.beta1, optimizer.beta2
-    rates, epsilons = zip(*(_corrected(optimizer, number - back) for back in (2, 1, 0)))
-    off = np.full(steps[0].shape, np.inf)
+    rates, epsilons = zip(*(_corrected(optimizer, number - back, scale) for back in (2, 1, 0)))
+    off, explained = np.full(steps[0].shape, np.inf), np.zeros(steps[0].shape, bool)
     for root in _roots(optimizer, steps, gradients[0], rates, epsilons):
         with np.errstate(all="ignore"):
             m = beta1 * -steps[0] * (root + epsilons[0]) / rates[0] + (1.0 - beta1) * gradients[0]
@@ -108,14 +122,16 @@ def _third(optimizer, steps, gradients, number):
             without = -rates[2] * beta1 * m / (np.sqrt(beta2 * v) + epsilons[2])
             m, v = beta1 * m + (1.0 - beta1) * gradients[1], beta2 * v + (1.0 - beta2) * gradients[1] ** 2
             due = -rates[2] * m / (np.sqrt(v) + epsilons[2])
+            # Infinite or NaN where the last gradient is so small that it adds nothing: of such a number nothing is known.
             off = np.fmin(off, np.abs(steps[2] - due) / np.abs(due - without))
-    return off, np.isfinite(off)
+        explained |= np.isfinite(root)
+    return off, explained
 
 
-def _corrected(optimizer, number):
-    """The rate and the epsilon of a step, for moments that are not corrected."""
+def _corrected(optimizer, number, scale=1.0):
+    """The rate, scaled, and the epsilon of a step, for moments that are not corrected."""
     root = np.sqrt(1.0 - optimizer.beta2**number)
-    return optimizer.rate * root / (1.0 - optimizer.beta1 ** max(1, number)), optimizer.epsilon * root
+    return scale * optimizer.rate * root / (1.0 - optimizer.beta1 ** max(1, number)), optimizer.epsilon * root
 
 
 def _roots(optimizer, steps, gradient, rates, epsilons):
