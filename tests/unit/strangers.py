@@ -40,8 +40,8 @@ from runner.admission.judges import HostFacts
 from runner.admission.record import event_of
 from runner.errors import UserError
 from runner.kit import archive
-from runner.kit.results_folder import packed
 from runner.kit.imported import import_archive
+from runner.kit.results_folder import packed
 from runner.nodes.frames import MAGIC, Decoder, encode
 from runner.nodes.wire import Ended, from_agent
 from runner.plan.durations import earlier_preparations, earlier_seconds

@@ -19,8 +19,8 @@ from runner.admission.renew import renew
 from runner.engines import cell_cache
 from runner.kit import bundle, shared_run
 from runner.kit.archive import read
-from runner.kit.results_folder import packed
 from runner.kit.imported import import_archive
+from runner.kit.results_folder import packed
 from runner.machine import clocks, lease
 from runner.nodes.spool import Spool
 from runner.nodes.transports.ssh import Ssh

@@ -17,8 +17,8 @@ from bench.workloads import ops
 from runner.admission.admit import admit
 from runner.admission.judges import JUDGES, HostFacts
 from runner.kit.archive import read
-from runner.kit.results_folder import MANIFEST, packed
 from runner.kit.imported import import_archive
+from runner.kit.results_folder import MANIFEST, packed
 from runner.paths import PROJECT
 from runner.plan.combination import Cell
 from runner.results import store

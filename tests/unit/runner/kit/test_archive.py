@@ -23,8 +23,8 @@ from runner.kit import archive as archives
 from runner.kit import imported as importing
 from runner.kit.archive import ArchiveError, read
 from runner.kit.doing import outcome
-from runner.kit.results_folder import packed
 from runner.kit.imported import Imported, StepOutcome, import_archive
+from runner.kit.results_folder import packed
 from runner.machine.devices import Gpu
 from runner.results import store
 from runner.results.cells import stored_cells

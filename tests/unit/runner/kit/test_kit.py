@@ -25,7 +25,7 @@ from runner.engines.base import ReadyImage
 from runner.engines.process import installed
 from runner.engines.process.process import start_process
 from runner.kit import bundle as builds
-from runner.kit import doing, results_folder, measure
+from runner.kit import doing, measure, results_folder
 from runner.kit.archive import read
 from runner.kit.doing import Doer, energies, first_look, outcome, total
 from runner.kit.imported import import_archive
@@ -360,7 +360,9 @@ def test_a_kit_that_measured_nothing_does_not_end_well(
     (tmp_path / results_folder.FACTS).write_text("{}")
     for step, status in zip(steps, statuses.split(), strict=False):
         results_folder.path_of(tmp_path, step).touch()
-        results_folder.said_path(tmp_path, step).write_bytes(results_folder.document({"status": status, "energy_joules": {}}))
+        results_folder.said_path(tmp_path, step).write_bytes(
+            results_folder.document({"status": status, "energy_joules": {}})
+        )
     assert measure._conclude(tmp_path, steps, "the time was over", ["torch"] if unable else []) == code
     assert ("once that works, run the same command" in capsys.readouterr().err) is unable
     if len(statuses.split()) < len(steps):

@@ -19,7 +19,7 @@ import pytest
 
 from bench.rules import LAYOUTS
 from runner.engines.process import installed
-from runner.kit import doing, results_folder, measure
+from runner.kit import doing, measure, results_folder
 from runner.kit.archive import read
 from runner.kit.doing import Doer
 from runner.kit.steps import KitStep

@@ -16,8 +16,8 @@ from runner.cli.main import app
 from runner.kit import archive
 from runner.kit import shared_run as share
 from runner.kit.archive import ArchiveError
-from runner.kit.results_folder import packed
 from runner.kit.imported import import_archive
+from runner.kit.results_folder import packed
 from runner.kit.shared_run import Pseudonyms
 from runner.results import store
 from runner.verify.references.contributed import derived_rows

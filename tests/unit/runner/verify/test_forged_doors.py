@@ -22,8 +22,8 @@ from reports.data.model import NO_TELEMETRY
 from runner.admission.renew import renew
 from runner.errors import UserError
 from runner.kit.archive import read
-from runner.kit.results_folder import packed
 from runner.kit.imported import import_archive
+from runner.kit.results_folder import packed
 from runner.kit.shared_run import Bundle, bundle_of
 from runner.paths import PROJECT
 from runner.results import store
