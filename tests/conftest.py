@@ -68,7 +68,9 @@ def in_shard(nodeid: str, shard: str) -> bool:
 
 
 def group_of(item: pytest.Item) -> str | None:
-    """The tests that one process runs one after another, where several processes share the CPUs."""
+    """The tests that one process runs one after another, where several processes share the CPUs. A file may name a group of its own."""
+    if item.get_closest_marker("xdist_group"):
+        return None
     folder = item.path.parent.name
     if folder in ("browser", "engine"):  # one Chromium, and one engine
         return folder

@@ -289,7 +289,9 @@ def bundle_of(folder: Path, salt: bytes) -> Bundle:
             f"{folder}: its parcels have {size} bytes, and a bundle has at most {results_folder.MOST_BYTES}; share runs of fewer cells"
         )
     facts = _facts(manifest, tuple(cells), names)
-    return Bundle(facts, {results_folder.FACTS: _as_json(facts), **files}, sum(each != "ok" for each in statuses.values()))
+    return Bundle(
+        facts, {results_folder.FACTS: _as_json(facts), **files}, sum(each != "ok" for each in statuses.values())
+    )
 
 
 def _parcel(run: store.RunStore, cell_id: str, repeat: int) -> Parcel:
