@@ -57,11 +57,25 @@ def read(path: Path) -> OwnNetwork:
     paths = sorted(path.glob("*.py")) if path.is_dir() else [path]
     if not paths:
         raise OwnNetworkError(f"--workloads {path}: the folder has no .py file; put one for each framework there")
+    # The name for a person: of the file, or of a folder without the digest that a run's folder adds.
+    stem = paths[0].stem if len(paths) == 1 else path.resolve().name.partition("@")[0]
+    return _network(path, stem, {each: _content(each) for each in paths})
+
+
+def of_texts(name: str, texts: Mapping[str, str]) -> OwnNetwork:
+    """The network of that name whose files another machine kept (`OwnNetwork.texts`). Raises OwnNetworkError where they are another's."""
+    stem = name.partition("@")[0]
+    network = _network(Path(stem), stem, {Path(file): text.encode("latin-1") for file, text in sorted(texts.items())})
+    if network.name != name:
+        raise OwnNetworkError(f"{name}: its files are those of {network.name}")
+    return network
+
+
+def _network(path: Path, stem: str, contents: Mapping[Path, bytes]) -> OwnNetwork:
     found: dict[str, tuple[Path, bytes, Mapping[str, Any]]] = {}
-    for each in paths:
-        content = _content(each)
+    for each, content in contents.items():
         constants = _constants(each, content)
-        framework = _framework(each, constants, len(paths) > 1)
+        framework = _framework(each, constants, len(contents) > 1)
         if (dropout := constants.get("DROPOUT")) not in _DROPOUT:
             raise OwnNetworkError(f"{each}: DROPOUT: {dropout!r:.60}; write True, False or 'always'")
         if framework in found:
@@ -73,17 +87,12 @@ def read(path: Path) -> OwnNetwork:
     whole = hashlib.sha256()
     for framework, (_, content, _) in sorted(found.items()):
         whole.update(f"{framework} {len(content)}\n".encode() + content)
-    declared = rules.own_declaration(f"{_stem(path, paths)}@{whole.hexdigest()[:12]}")
+    short = re.sub(r"[^a-z0-9]+", "-", stem.lower())[:_MOST_STEM].strip("-") or "network"
+    declared = rules.own_declaration(f"{short}@{whole.hexdigest()[:12]}")
     precisions = {each for file, _, constants in found.values() for each in _precisions(file, constants)}
     declared |= {"batch": next(iter(batches.values())), "precisions": ["fp32", *sorted(precisions - {"fp32"})]}
     files = {framework: (each.name, content) for framework, (each, content, _) in found.items()}
     return OwnNetwork.model_validate(declared | {"files": files})
-
-
-def _stem(path: Path, paths: list[Path]) -> str:
-    """The name for a person: of the file, or of a folder without the digest that a run's folder adds."""
-    name = paths[0].stem if len(paths) == 1 else path.resolve().name.partition("@")[0]
-    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:_MOST_STEM].strip("-") or "network"
 
 
 def _content(path: Path) -> bytes:

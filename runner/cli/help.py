@@ -28,6 +28,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "gpu-kit": (
         ("a folder for a GPU machine without a network", "runner gpu-kit kit"),
+        ("the same with a network of your own, which it measures first", "runner gpu-kit kit --workloads ./my_net.py"),
         ("the same, and then what it measured", "runner gpu-kit kit && runner import results.tar.gz"),
     ),
     "share": (

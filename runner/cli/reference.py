@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from bench import identity
+from runner.catalog import own_networks
 from runner.cli.report import write_report
 from runner.cli.shared import PLAIN, Out, TextOrJson, chosen_runs, note, split_words
 from runner.errors import NothingBegunError, UserError, naming, one_code
@@ -31,14 +32,23 @@ from runner.verify.references.saved import SavedError, Shelf, read, to_bytes
 
 def gpu_kit(
     folder: Annotated[Path, typer.Argument(help="The folder to write: a new one, or that of an older kit.")],
+    workloads: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH,…", help="Networks of your own, which the kit measures before the catalog's."),
+    ] = None,
 ) -> None:
     """It holds the bench, the runner's part and three small libraries: below 50 MiB. Copy it to the machine, and run
     `python3 kit.py` there.
 
     `runner import` makes a run of what the kit measured.
     """
+    words = split_words(workloads)
+    if named := [word for word in words if not own_networks.is_path(word)]:
+        raise UserError(
+            f"--workloads {named[0]}: every kit has the catalog's networks; name a file, such as ./my_net.py"
+        )
     with naming(folder):
-        size = bundle.build(folder)
+        size = bundle.build(folder, own_networks.own_networks(words).values())
     typer.echo(f"{folder}: {size / 1e6:.1f} MB; copy it to a machine with a GPU, and run python3 kit.py there")
 
 

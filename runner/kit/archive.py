@@ -45,7 +45,7 @@ _MOST_OF_AN_OPTION = 1000
 # say what they are.
 _NAME = re.compile(
     r"(?:\./)?([^/.][^/]{0,150}/)??"
-    rf"({re.escape(FACTS)}|{re.escape(MANIFEST)}|steps/[a-z][a-z0-9_.-]{{0,150}}{re.escape(ENDING)})"
+    rf"({re.escape(FACTS)}|{re.escape(MANIFEST)}|steps/[a-z][a-z0-9_.@-]{{0,250}}{re.escape(ENDING)})"
 )
 
 
@@ -55,6 +55,10 @@ class ArchiveError(UntrustedError):
 
 class OtherReleaseError(ArchiveError):
     """An archive of a kit of another release, whose files have another form."""
+
+
+_FileName = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]{0,99}$")]
+_FileText = Annotated[str, Field(max_length=1 << 20, pattern=r"^[\x00-\xff]*$")]
 
 
 class Packages(Frozen):
@@ -83,6 +87,10 @@ class KitFacts(Frozen):
     kernel: Text
     planned: Annotated[tuple[KitStep, ...], Field(min_length=1, max_length=MOST_FILES)]
     skips: Annotated[tuple[Skip, ...], Field(max_length=MOST_FILES)]
+    # Networks of a person's own: name -> file -> its text, a character a byte. It is read here and never run.
+    networks: Annotated[
+        dict[Text, dict[_FileName, _FileText]], Field(max_length=_MOST_OF_AN_OPTION, default_factory=dict)
+    ]
 
     @field_validator("options", "gpus", "refused", "cpu", "planned", "skips", mode="before")
     @classmethod

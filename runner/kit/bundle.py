@@ -7,11 +7,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
 from runner import trees
+from runner.catalog.own_networks import OwnNetwork
 from runner.errors import UserError
+from runner.kit.steps import NETWORKS
 from runner.paths import BENCH, PROJECT
 
 MOST_BYTES = 50 * 2**20
@@ -42,11 +45,11 @@ class KitError(UserError):
     """The kit cannot be made; the message says why."""
 
 
-def build(folder: Path) -> int:
-    """Write the kit into a folder, in the place of an older one; returns its bytes. Raises KitError."""
+def build(folder: Path, networks: Iterable[OwnNetwork] = ()) -> int:
+    """Write the kit into a folder, in the place of an older one, with networks of a person's own; returns its bytes. Raises KitError."""
     _check_target(folder)
     with tempfile.TemporaryDirectory(prefix="gpu-kit-") as made:
-        size = _write(Path(made))
+        size = _write(Path(made), networks)
         if size > MOST_BYTES:
             raise KitError(f"the kit has {size} bytes, and it may have {MOST_BYTES}; make what is in it smaller")
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +100,7 @@ def _listed(folder: Path) -> set[str]:
     return {str(name) for name in names} if isinstance(names, list) else set()
 
 
-def _write(folder: Path) -> int:
+def _write(folder: Path, networks: Iterable[OwnNetwork]) -> int:
     """Write the files of the kit into an empty folder, with their list; returns their bytes."""
     shutil.copytree(BENCH, folder / "bench", ignore=_NOT_COPIED)
     for name in NEEDS:
@@ -106,6 +109,18 @@ def _write(folder: Path) -> int:
     shutil.copyfile(Path(__file__).with_name("start.py"), folder / SCRIPT)
     shutil.copyfile(PROJECT / "LICENSE", folder / "LICENSE")
     shutil.copyfile(PROJECT / "docs/gpu-kit.md", folder / "README.md")
+    # What the planner needs of a network stands beside its files: the kit cannot read them as the host does.
+    told = {
+        each.name: {
+            "batch": each.batch,
+            "precisions": each.precisions,
+            "frameworks": [*each.files],
+            "files": each.texts,
+        }
+        for each in networks
+    }
+    if told:
+        (folder / NETWORKS).write_text(json.dumps(told), encoding="utf-8")
     names = [path.relative_to(folder).as_posix() for path in trees.files(folder)]
     (folder / LIST).write_text(json.dumps(sorted([*names, LIST]), indent=0), encoding="utf-8")
     return trees.size(folder).said

@@ -18,6 +18,7 @@ from runner import trees
 from runner.admission.admit import image_of, store_parcel
 from runner.admission.judges import HostFacts
 from runner.admission.renew import renew
+from runner.catalog import own_networks
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.workloads import load_workloads
 from runner.engines.process import installed
@@ -97,7 +98,12 @@ class KitOrigin:
         return dict(identity.code_digests({(step.cell.framework, step.cell.workload) for step in self.facts.planned}))
 
     def unknown(self) -> str | None:
-        facts, frameworks, workloads = self.facts, load_frameworks(), load_workloads()
+        facts, frameworks = self.facts, load_frameworks()
+        try:
+            networks = {name: own_networks.of_texts(name, texts) for name, texts in facts.networks.items()}
+        except own_networks.OwnNetworkError as error:
+            return f"a network of somebody's own ({error})"
+        workloads = load_workloads() | networks
         models = {gpu.uuid: gpu.model for gpu in facts.gpus}
         if facts.device_uuid and facts.device_uuid not in models:
             return "a device_uuid that is none of its GPUs"
@@ -299,6 +305,9 @@ def _readable(archive: Archive, origin: Origin, run: store.RunStore) -> Imported
 
 def _write(archive: Archive, origin: Origin, run: store.RunStore) -> Imported:
     facts = archive.facts
+    for name, texts in facts.networks.items() if isinstance(facts, KitFacts) else ():
+        for file, text in texts.items():
+            store.write_bytes(run.network_folder(name) / file, text.encode("latin-1"))
     outcomes: list[StepOutcome] = []
     dropped: list[str] = []
     sums: list[Mapping[str, tuple[float, float]]] = []

@@ -23,11 +23,13 @@ from bench import identity, rules
 from runner.catalog.names import full_name, unknown_name
 from runner.engines.process import installed
 from runner.errors import CannotBeginError, UserError
-from runner.kit.steps import KitStep, Wanted, plan
+from runner.kit.steps import NETWORKS, KitStep, Wanted, plan
 from runner.machine.devices import Machine
+from runner.paths import PROJECT
 from runner.plan.combination import Cell, Skip
-from runner.results.on_disk.schema import replace_bytes
+from runner.results.on_disk.schema import replace_bytes, write_bytes
 from runner.results.parcel import ENDING
+from runner.results.store import RunStore
 
 # The results of a kit as one archive: facts.json, the parcel of each step, and manifest.json with the digest of every file.
 
@@ -171,9 +173,14 @@ def facts_of(options: argparse.Namespace, machine: Machine) -> dict[str, Any]:
         "device_uuid": machine.gpus[0].uuid if machine.gpus else "",
         "packages": packages,
     }
+    if networks := _networks():
+        same["networks"] = {name: network["files"] for name, network in networks.items()}
     same = json.loads(document(same))
     if not is_begun(options.out):
-        content = document(same | _planned(options, machine, same["packages"]))
+        content = document(same | _planned(options, machine, same["packages"], networks))
+        for name, file in ((name, file) for name, network in networks.items() for file in network["files"].items()):
+            # Where its cells read it.
+            write_bytes(RunStore(options.out).network_folder(name) / file[0], file[1].encode("latin-1"))
         replace_bytes(path.with_name(_DIGEST), hashlib.sha256(content).hexdigest().encode())
         replace_bytes(path, content)
         return dict(json.loads(content))
@@ -207,16 +214,27 @@ def steps_of(facts: Mapping[str, Any]) -> list[KitStep]:
     return [KitStep(step["kind"], Cell(**step["cell"]), step["repeat"]) for step in facts["planned"]]
 
 
-def _planned(options: argparse.Namespace, machine: Machine, packages: Mapping[str, Any]) -> dict[str, Any]:
+def _networks() -> dict[str, Any]:
+    """The networks of a person's own that this kit was made with."""
+    path = PROJECT / NETWORKS
+    return dict(json.loads(path.read_bytes())) if path.is_file() else {}
+
+
+def _planned(
+    options: argparse.Namespace, machine: Machine, packages: Mapping[str, Any], networks: Mapping[str, Any]
+) -> dict[str, Any]:
     say("looking at the frameworks")
     given = {name: getattr(options, name) for name in _OPTIONS}
+    # A person says the name of the file.
+    of_stems = {name.partition("@")[0]: name for name in networks}
+    given["workloads"] = [of_stems.get(name, name) for name in given["workloads"]]
     wanted = Wanted(**{name: value for name, value in given.items() if value})
     entries = _entries(options.python, wanted)
-    workloads = rules.workload_names()
+    workloads = [*networks, *rules.workload_names()]
     if own := next((name for name in wanted.workloads if name.endswith(".py")), None):
         raise UserError(
-            f"--workloads {own}: the kit measures the catalog's networks, since its archive holds figures and no programs; your own is "
-            "measured by `runner matrix --workloads` where the runner is installed"
+            f"--workloads {own}: a kit has the networks that it was made with; where the runner is installed, say "
+            f"`runner gpu-kit FOLDER --workloads {own}`, and copy that kit"
         )
     precisions = sorted({each for name in workloads for each in rules.workload_declaration(name)["precisions"]})
     for option, names, existing in (
@@ -226,7 +244,7 @@ def _planned(options: argparse.Namespace, machine: Machine, packages: Mapping[st
     ):
         if why := unknown_name(option, names, existing):
             raise UserError(why)
-    steps, skips = plan(entries, machine, installed.lock_sha256(packages), wanted)
+    steps, skips = plan(entries, machine, installed.lock_sha256(packages), wanted, networks)
     if not steps:
         none = f"{options.python} has none of the frameworks; --python names another interpreter"
         raise CannotBeginError(f"nothing can be measured: {first_reason(skips) or none}")

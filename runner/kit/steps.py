@@ -20,6 +20,9 @@ Kind = Literal["cell", "events"]
 
 PRESET, SEED = "quick", 1
 
+# In the kit's folder, of a kit that has networks of a person's own: name -> what the planner needs of it, and its files' texts.
+NETWORKS = "networks.json"
+
 # Framework -> the module that holds its windows against CUDA's events.
 EVENTS_MODULES = {"torch": "bench.frameworks.torch._events"}
 
@@ -72,15 +75,21 @@ class Wanted:
 
 
 def plan(
-    entries: Sequence[Mapping[str, Any]], machine: Machine, lock: str, wanted: Wanted
+    entries: Sequence[Mapping[str, Any]],
+    machine: Machine,
+    lock: str,
+    wanted: Wanted,
+    networks: Mapping[str, Mapping[str, Any]],
 ) -> tuple[list[KitStep], list[Skip]]:
     """Every step in its order, and the combinations that are left out: by precision, then by workload, then by framework.
 
     `entries` are the frameworks of the interpreter, `lock` is the digest of its packages. The first GPU of the machine is measured.
+    `networks` are a person's own, as NETWORKS has them: they come first.
     """
     gpu = machine.gpus[0] if machine.gpus else None
     declared = {name: rules.workload_declaration(name) for name in rules.workload_names()}
-    workloads = [*ROSETTA, *sorted(set(declared) - set(ROSETTA))]
+    workloads = [*networks, *ROSETTA, *sorted(set(declared) - set(ROSETTA))]
+    declared |= {name: rules.own_declaration(name) | network for name, network in networks.items()}
     precisions = dict.fromkeys((*_PRECISIONS, *(p for each in declared.values() for p in each["precisions"])))
     cells: list[Cell] = []
     skips: list[Skip] = []
@@ -98,7 +107,7 @@ def plan(
             continue
         if mode in rules.LAYOUTS and (workload != _LAYOUTS_OF or precision not in _LAYOUTS_AT):
             continue
-        if rules.module_of(workload, chosen) not in rules.adapters_of(framework):
+        if not _computes(framework, workload, chosen, mode):
             continue
         names = {
             "image": installed.image_name(framework, entry["version"]),
@@ -117,6 +126,12 @@ def plan(
     usual = [cell for cell in cells if cell.mode not in rules.LAYOUTS]
     layouts = [cell for cell in cells if cell.mode in rules.LAYOUTS]
     return _with_layouts(_in_order(usual, wanted.repeats), layouts), skips
+
+
+def _computes(framework: str, workload: str, declared: Mapping[str, Any], mode: str) -> bool:
+    if rules.is_own(workload):
+        return mode == "default" and framework in declared["frameworks"]
+    return rules.module_of(workload, declared) in rules.adapters_of(framework)
 
 
 def _reason(
@@ -180,6 +195,8 @@ def _with_layouts(steps: list[KitStep], cells: Sequence[Cell]) -> list[KitStep]:
 
 def _rank(cell: Cell) -> int:
     """The group of a cell: the first has the least."""
+    if rules.is_own(cell.workload):
+        return -1
     workloads, precisions = _FIRST
     first = cell.workload in workloads and cell.precision in precisions
     if first and cell.mode == "default":

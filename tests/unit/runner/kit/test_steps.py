@@ -23,7 +23,7 @@ STEP = KitStep("cell", make_cell(image="host-torch-2.13.0", device_model="AMD EP
 
 def planned(gpu: Gpu | None, kinds: Mapping[str, list[str] | None], **wanted: Any) -> tuple[list[KitStep], list[Skip]]:
     entries = [{"framework": name, "version": "2.13.0+cpu", "device_kinds": of} for name, of in kinds.items()]
-    return plan(entries, replace(CPU, gpus=(gpu,) if gpu else ()), "0" * 64, Wanted(**wanted))
+    return plan(entries, replace(CPU, gpus=(gpu,) if gpu else ()), "0" * 64, Wanted(**wanted), {})
 
 
 def gpu(model: str, capability: str) -> Gpu:
@@ -162,3 +162,13 @@ def test_what_the_device_or_the_framework_cannot_do_is_left_out_with_a_sentence(
     assert "Tesla V100 has no tf32: it takes compute capability 8.0" in {skip.reason for skip in skips}
     # Named, it is tried.
     assert planned(gpu("Tesla V100", "7.0"), {"jax": ["cpu"]}, frameworks=["jax"])[0]
+
+
+def test_a_persons_network_comes_first_where_its_framework_is_there() -> None:
+    entries = [{"framework": name, "version": "1.0", "device_kinds": ["cpu"]} for name in ("torch", "jax")]
+    network = {"batch": 8, "precisions": ["fp32", "amp-bf16"], "frameworks": ["torch"], "files": {"net.py": ""}}
+    steps, _ = plan(entries, CPU, "0" * 64, Wanted(repeats=2), {"net@0123456789ab": network})
+    first = [(step.cell.framework, step.cell.precision, step.cell.mode, step.cell.batch) for step in steps[:4]]
+    assert first == [("torch", precision, "default", 8) for precision in ("fp32", "amp-bf16", "fp32", "amp-bf16")]
+    assert {step.cell.workload for step in steps[:4]} == {"net@0123456789ab"}
+    assert all(step.cell.workload != "net@0123456789ab" for step in steps[4:])

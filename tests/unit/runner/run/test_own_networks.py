@@ -8,10 +8,12 @@ import resource
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from runner.kit.results_folder import packed
 from runner.paths import PROJECT
 from tests.unit.bench.test_own_network import BAD, TOY, planted
 
@@ -53,6 +55,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("bench", "runner", "reports", "images"):
         shutil.copytree(PROJECT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(TOY, copy / "bench" / "frameworks" / "toy")
+    (copy / "docs").mkdir()
+    for name in ("LICENSE", "docs/gpu-kit.md"):  # a kit has them
+        shutil.copyfile(PROJECT / name, copy / name)
     table = copy / "bench" / "rules.py"
     table.write_text(table.read_text().replace('"quick": (10, 30, 0.01)', '"quick": (2, 12, 1e-9)'))
     return copy
@@ -140,3 +145,35 @@ def test_two_nodes_measure_a_network_that_only_the_driver_has(project: Path, tmp
     assert ended.returncode == 0, ended.stderr[-3000:]
     results = json.loads(ended.stdout)["results"]
     assert [(one["status"], one["parity_passed"]) for one in results] == [("ok", True)] * 2
+
+
+def test_a_kit_measures_it_on_a_machine_without_the_runner(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(STEADY)
+    refused = runner(project, tmp_path, "gpu-kit", "kit", "--workloads", "gru-imdb")
+    assert refused.returncode == 2
+    assert "every kit has the catalog's networks; name a file" in refused.stderr
+    made = runner(project, tmp_path, "gpu-kit", "kit", "--workloads", "./good.py")
+    assert made.returncode == 0, made.stderr
+    words = ["kit/kit.py", "--device", "cpu", "--out", "results", "--workloads", "good", "--repeats", "2"]
+    measured = subprocess.run([sys.executable, "-I", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert measured.returncode == 0, measured.stderr
+    archive = tmp_path / "results" / "gpu-kit-results.tar.gz"
+    imported = runner(project, tmp_path, "import", str(archive), "--results", "imported")
+    assert imported.returncode == 0, imported.stderr
+    (run,) = (tmp_path / "imported").iterdir()
+    (cell,) = json.loads((run / "run.json").read_text())["plan"]
+    name = cell["workload"]
+    assert (name.partition("@")[0], cell["repeats"], len(list((run / "repeats").iterdir()))) == ("good", 2, 2)
+    assert "2 × cell ok; 0 steps were not done" in imported.stderr
+    assert (run / "networks" / name / "good.py").read_text() == STEADY
+
+    # Another program under the name of this one is seen where the archive is read.
+    with tarfile.open(archive) as files:
+        parts = {each.name: files.extractfile(each).read() for each in files if each.name != "manifest.json"}
+    facts = json.loads(parts["facts.json"])
+    facts["networks"][name]["good.py"] = STEADY.replace("0.002", "0.001")
+    forged = tmp_path / "forged.tar.gz"
+    forged.write_bytes(packed({**parts, "facts.json": json.dumps(facts).encode()}))
+    answer = runner(project, tmp_path, "import", str(forged), "--results", "forged")
+    assert answer.returncode == 2
+    assert f"{name}: its files are those of good@" in answer.stderr
