@@ -51,7 +51,7 @@ def test_podman_is_looked_for_where_its_own_command_listens(
 def test_a_podman_that_leaves_gpus_out_is_not_asked_for_them(
     release: str, cdi: list[str], words: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.engines.podman.devices", lambda info: frozenset(cdi))
+    monkeypatch.setattr("runner.engines.podman.cdi_devices", lambda info: frozenset(cdi))
     engine = PodmanEngine()
     engine.__dict__ |= {"version": {"Version": release}, "_info": {}}
     reason = engine.why_no_gpu()
