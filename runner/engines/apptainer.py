@@ -12,14 +12,14 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.catalog import architectures, guarantees
 from runner.catalog.addresses import ForeignImage
 from runner.engines import sif
-from runner.engines.base import Engine, Exit, ReadyImage, Settings, Slot
+from runner.engines.base import Engine, Exit, Launch, ReadyImage, Settings, Slot
 from runner.engines.docker.container import BENCH_USER, PIDS_LIMIT, prepare_cache
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.podman import PodmanEngine
@@ -205,24 +205,17 @@ class ApptainerEngine(Engine):
             raise EngineError(f"{image.name}: {self.unfit(image)}")
         return ReadyImage(image, sif.image_of(path), (str(path.resolve()), "python", "-m", "bench"))
 
-    def start(
-        self,
-        prepared: ReadyImage,
-        arguments: Sequence[str],
-        slot: Slot,
-        label: str,
-        data: Path | None,
-        cache: Path,
-    ) -> ApptainerRunning:
+    def start(self, launch: Launch) -> ApptainerRunning:
         """Start a cell in a container of its own. `prepared.command` begins with the SIF. Raises EngineError."""
+        prepared, slot = launch.prepared, launch.slot
         path, *program = prepared.command
-        user = prepare_cache(cache, shared=False)
+        user = prepare_cache(launch.cache, shared=False)
         scratch = make_scratch()
         os.mkfifo(scratch / _GATE)
-        binds = [f"{cache.resolve()}:/cache", f"{scratch}:/tmp", f"{scratch}:/var/tmp"]
-        arguments = list(arguments)
-        if data is not None:
-            binds.append(f"{data.resolve()}:/data:ro")
+        binds = [f"{launch.cache.resolve()}:/cache", f"{scratch}:/tmp", f"{scratch}:/var/tmp"]
+        arguments = list(launch.arguments)
+        if launch.data is not None:
+            binds.append(f"{launch.data.resolve()}:/data:ro")
             arguments += ["--data", "/data"]
         foreign = isinstance(prepared.source, ForeignImage)
         binds += [BIND] if foreign else []
@@ -241,7 +234,7 @@ class ApptainerEngine(Engine):
             uid, gid = user.split(":")
             options += ["--security", f"uid:{uid}", "--security", f"gid:{gid}"]
         command = ["/usr/bin/env", "apptainer", "--quiet", "exec", *options, path, "sh", "-c", _WAIT, "sh"]
-        environment = _environment(slot, scratch, label)
+        environment = _environment(slot, scratch, launch.label)
         environment |= {"APPTAINERENV_PYTHONPATH": FOLDER} if foreign else {}
         process, lifeline = keep_below([*command, *program, *arguments], environment, slot, scratch)
         running = ApptainerRunning(process, lifeline, scratch)

@@ -88,6 +88,21 @@ class ReadyImage:
         return self.source
 
 
+@dataclass(frozen=True)
+class Launch:
+    """A cell that an engine starts: `python -m bench <arguments>` of an image, on its part of the machine."""
+
+    prepared: ReadyImage
+    arguments: Sequence[str]
+    slot: Slot
+    # marks the process or container with the run that it belongs to
+    label: str
+    # a folder that the cell may write and that outlives it
+    cache: Path
+    # the user's folder of data sets, which the cell may only read; the engine adds `--data` with its name as the cell sees it
+    data: Path | None = None
+
+
 class Running(Protocol):
     """A started cell."""
 
@@ -212,21 +227,8 @@ class Engine(Protocol):
         """Make the image ready; `say` gets short lines of progress. Raises EngineError."""
         ...
 
-    def start(
-        self,
-        prepared: ReadyImage,
-        arguments: Sequence[str],
-        slot: Slot,
-        label: str,
-        data: Path | None,
-        cache: Path,
-    ) -> Running:
-        """Start `python -m bench <arguments>` on the slot.
-
-        `label` marks what is started with the run it belongs to. `data` is the user's folder of data sets, which the cell
-        may only read, or None; the engine adds `--data` with the folder's name as the cell sees it. `cache` is a folder
-        that the cell may write and that outlives it. Raises EngineError, and EngineGoneError where it does not answer.
-        """
+    def start(self, launch: Launch) -> Running:
+        """Start a cell. Raises EngineError, and EngineGoneError where the engine does not answer."""
         ...
 
     def sweep(self) -> int:

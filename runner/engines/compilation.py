@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from runner.catalog.images import IMAGES
 from runner.engines import cell_cache, probe
-from runner.engines.base import Engine, ReadyImage, Slot
+from runner.engines.base import Engine, Launch, ReadyImage, Slot
 from runner.errors import EngineError
 from runner.images.compile_program import Program, UnreadableProgramError, read_program
 from runner.images.compiled import CompiledStep, Outcome, Target, faults, steps_faults, sum_of
@@ -98,7 +98,7 @@ def compile_step(
     }
     script = replace(prepared, command=(prepared.command[0], str(SCRIPT)))
     cache = cell_cache.folder_of(engine.name, image.name, prepared.digest)
-    running = engine.start(script, [json.dumps(task)], Slot("cpu", (), cpus, None), "images-compile", None, cache)
+    running = engine.start(Launch(script, [json.dumps(task)], Slot("cpu", (), cpus, None), "images-compile", cache))
     try:
         said = probe.printed(running, limit, _MOST_BYTES)
     finally:

@@ -19,7 +19,7 @@ from bench import rules
 from runner.catalog.addresses import ForeignImage
 from runner.catalog.images import Image, Precision, load_catalog
 from runner.engines import cell_cache
-from runner.engines.base import Engine, ReadyImage, Running, Slot
+from runner.engines.base import Engine, Launch, ReadyImage, Running, Slot
 from runner.engines.docker import foreign_image
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.probe import Printed, printed
@@ -297,7 +297,7 @@ class ForeignImages:
         slot = Slot("cpu", (), (), MEMORY_BYTES, seconds=None)
         engine = self.engine_of(image.name)
         cache = cell_cache.folder_of(engine.name, image.name, image.pinned)
-        running = engine.start(_ready(image, program), arguments, slot, _LABEL, None, cache)
+        running = engine.start(Launch(_ready(image, program), arguments, slot, _LABEL, cache))
         return printed(running, SECONDS, MOST_BYTES)
 
     def _image(self, address: str, gpus: bool) -> ForeignImage:
@@ -400,12 +400,9 @@ class ForeignEngine(SeveralEngines):
     def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
         return self._foreign.prepare(image) if isinstance(image, ForeignImage) else self._own.prepare(image, say)
 
-    def start(
-        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
-    ) -> Running:
-        if isinstance(prepared.source, ForeignImage):
-            arguments = with_threads(arguments, prepared.source.steering, slot)
-        return super().start(prepared, arguments, slot, label, data, cache)
+    def start(self, launch: Launch) -> Running:
+        source = launch.prepared.source
+        return super().start(with_threads(launch, source.steering) if isinstance(source, ForeignImage) else launch)
 
     def _engine(self, image: str) -> Engine:
         return self._foreign.engine_of(image) if is_address(image) else self._own

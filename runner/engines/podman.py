@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
-from runner.engines.base import ReadyImage, Slot
+from runner.engines.base import Launch
 from runner.engines.docker import read_back
 from runner.engines.docker.container import CDI_KIND, cdi_devices, maps_users
 from runner.engines.docker.engine import DockerEngine
@@ -90,15 +90,13 @@ class PodmanEngine(DockerEngine):
             "Podman finds no GPU by CDI; `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` describes them to it"
         )
 
-    def options(
-        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, data: Path | None, cache: Path, hook: str
-    ) -> dict[str, Any]:
+    def options(self, launch: Launch, hook: str) -> dict[str, Any]:
         """The container's limits. Raises EngineError for a GPU that Podman would leave out."""
         from docker.types import Ulimit
 
-        if slot.device_kind == "cuda" and (reason := self.why_no_gpu()):
+        if launch.slot.device_kind == "cuda" and (reason := self.why_no_gpu()):
             raise EngineError(reason)
-        options = super().options(prepared, arguments, slot, data, cache, hook)
+        options = super().options(launch, hook)
         if not maps_users(self._info):
             options["ulimits"] += [Ulimit(name=name, soft=most, hard=most) for name, most in _ULIMITS.items()]
         return options

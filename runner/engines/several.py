@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from bench import rules
 from runner.catalog.images import Image
-from runner.engines.base import Engine, ReadyImage, Running, Slot
+from runner.engines.base import Engine, Launch, ReadyImage, Running
 
 
-def with_threads(arguments: Sequence[str], variables: Mapping[str, str], slot: Slot) -> Sequence[str]:
-    """A cell's arguments with the number of threads that a user's or an image's programs compute with, where a variable says fewer than
-    the slot has: an adapter sets its own by --threads.
+def with_threads(launch: Launch, variables: Mapping[str, str]) -> Launch:
+    """A cell with the number of threads that a user's or an image's programs compute with as an argument, where a variable says fewer than
+    its slot has: an adapter sets its own by --threads.
     """
     said = [rules.whole(variables.get(name, "")) for name in rules.THREAD_VARIABLES]
     threads = min(filter(None, said), default=None)
-    if "--threads" in arguments or threads is None or threads >= slot.threads:
-        return arguments
-    return [*arguments, "--threads", str(threads)]
+    if "--threads" in launch.arguments or threads is None or threads >= launch.slot.threads:
+        return launch
+    return replace(launch, arguments=[*launch.arguments, "--threads", str(threads)])
 
 
 class SeveralEngines(Engine):
@@ -70,10 +70,8 @@ class SeveralEngines(Engine):
     def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
         return self._engine(image.name).prepare(image, say)
 
-    def start(
-        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
-    ) -> Running:
-        return self._engine(prepared.image.name).start(prepared, arguments, slot, label, data, cache)
+    def start(self, launch: Launch) -> Running:
+        return self._engine(launch.prepared.image.name).start(launch)
 
     def sweep(self) -> int:
         return sum(engine.sweep() for engine in self._used())

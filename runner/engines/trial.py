@@ -21,7 +21,7 @@ from bench import rules
 from runner import trees
 from runner.catalog.images import ComputeCapability, Image, is_within, version_contradiction
 from runner.engines import cell_cache, probe
-from runner.engines.base import Engine, EngineError, ReadyImage, Slot
+from runner.engines.base import Engine, EngineError, Launch, ReadyImage, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.venv import (
     COMPLETE_TRIAL,
@@ -300,7 +300,7 @@ def _output(
     """(the last line of standard output, None where it took too long; the end of standard error; the exit code)."""
     slot = slot or Slot("cpu", (), tuple(sorted(os.sched_getaffinity(0))), None)
     cache = cell_cache.folder_of(engine.name, prepared.image.name, prepared.digest)
-    running = engine.start(prepared, arguments, slot, "images-try", None, cache)
+    running = engine.start(Launch(prepared, arguments, slot, "images-try", cache))
     try:
         said = probe.printed(running, limit, _MOST_BYTES)
     finally:

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench import rules
 from runner.admission.record import Recorder, integral
-from runner.engines.base import ReadyImage
+from runner.engines.base import Launch, ReadyImage
 from runner.engines.probe import HELD_BY_OTHERS, NO_DEVICE, OPENS_NONE, printed, refusal
 from runner.engines.process.installed import InterpreterEngine
 from runner.errors import HOST_FAULTS, HostFaultError, system_fault
@@ -284,7 +284,7 @@ class Doer:
         cell, began = step.cell, time.time()
         program = replace(self.ready, command=(*self.ready.command[:-1], EVENTS_MODULES[cell.framework]))
         words, cache = [cell.workload, cell.precision], self.out / "cache" / step.kind
-        running = self.engine.start(program, words, self.slot, self.run.run_id, None, cache)
+        running = self.engine.start(Launch(program, words, self.slot, self.run.run_id, cache))
         answer = printed(running, limit, MOST_OUTPUT_BYTES)
         hung = "time-limit", f"it had not ended after {answer.seconds:.0f} s and was stopped"
         parcel = Parcel(

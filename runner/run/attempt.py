@@ -18,6 +18,7 @@ from bench import rules
 from runner import trees
 from runner.admission.record import Recorder, other_code, wrong_device
 from runner.engines import cell_cache
+from runner.engines.base import Launch
 from runner.engines.host_fault import is_host_fault, is_short_of_room
 from runner.engines.probe import HELD_BY_OTHERS, OPENS_NONE, Pulse
 from runner.errors import HOST_FAULTS, EngineError, EngineGoneError, system_fault
@@ -264,7 +265,7 @@ class Attempt:
             # A CPU cell compiles nothing there.
             cached = cell_cache.jit_cache_size(cache) if self.slot.device_kind == "cuda" else None
             slot = replace(self.slot, seconds=self._most_seconds())
-            running = site.engine.start(prepared, self._arguments(), slot, site.run.run_id, self._data(), cache)
+            running = site.engine.start(Launch(prepared, self._arguments(), slot, site.run.run_id, cache, self._data()))
         # The limits are the cell's: an engine that froze meanwhile takes none of its time.
         self._heard = time.monotonic()
         self._stood_still = self._heard - self._began

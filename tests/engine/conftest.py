@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT, Image, load_catalog
-from runner.engines.base import ReadyImage, Slot
+from runner.engines.base import Launch, ReadyImage, Slot
 from runner.engines.docker.engine import RUN_LABEL, DockerEngine, DockerRunning
 from runner.images.recipe import BASE_IMAGE_VARIABLE
 from runner.machine import lease
@@ -91,7 +91,7 @@ def start(
         script: str, slot: Slot = CPU_SLOT, data: Path | None = None, arguments: tuple[str, ...] = ()
     ) -> DockerRunning:
         prepared = ReadyImage(image, digest, ("python", "-c", script))
-        return engine.start(prepared, arguments, slot, label, data, tmp_path / "cache")
+        return engine.start(Launch(prepared, arguments, slot, label, tmp_path / "cache", data))
 
     yield start
     for container in client.containers.list(all=True, filters={"label": f"{RUN_LABEL}={label}"}, ignore_removed=True):

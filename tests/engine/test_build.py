@@ -16,7 +16,7 @@ import pytest
 
 from runner.catalog.images import PROJECT, Image
 from runner.engines import trial
-from runner.engines.base import Settings, Slot
+from runner.engines.base import Launch, Settings, Slot
 from runner.engines.docker.engine import DockerEngine
 from runner.images import builder
 from runner.images import recipe as recipes
@@ -70,7 +70,7 @@ def test_an_image_is_built_and_holds_what_the_catalog_says(
         pytest.skip("one image is always built; DLBENCH_CURVES=all builds the others, and the jobs of images build all")
     image = catalog[name]
     prepared = engine.prepare(image, print)
-    running = engine.start(prepared, ["frameworks"], Slot("cpu", (), (), None), "test", None, tmp_path / "cache")
+    running = engine.start(Launch(prepared, ["frameworks"], Slot("cpu", (), (), None), "test", tmp_path / "cache"))
     printed = b"".join(running.events())
     ended = running.wait()
     assert ended.code == 0, ended.log_tail

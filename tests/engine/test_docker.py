@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT, Image
-from runner.engines.base import LOG_TAIL_BYTES, EngineError, ReadyImage, Slot
+from runner.engines.base import LOG_TAIL_BYTES, EngineError, Launch, ReadyImage, Slot
 from runner.engines.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine, DockerRunning
 from runner.engines.process.process import owner_of
 
@@ -224,14 +224,14 @@ def test_an_image_that_is_gone_is_an_error_for_the_user(
 ) -> None:
     prepared = ReadyImage(next(iter(catalog.values())), "sha256:" + "0" * 64, ("python3",))
     with pytest.raises(EngineError, match=r"could not be made: .*[Nn]o such image"):
-        engine.start(prepared, [], CPU_SLOT, "test", None, tmp_path / "cache")
+        engine.start(Launch(prepared, [], CPU_SLOT, "test", tmp_path / "cache"))
 
 
 def test_a_program_that_is_not_in_the_image_is_named(
     engine: DockerEngine, client: Any, base_image: str, catalog: dict[str, Image], tmp_path: Path
 ) -> None:
     prepared = ReadyImage(next(iter(catalog.values())), str(client.images.get(base_image).id), ("no-such-program",))
-    running = engine.start(prepared, [], CPU_SLOT, "test", None, tmp_path / "cache")
+    running = engine.start(Launch(prepared, [], CPU_SLOT, "test", tmp_path / "cache"))
     output(running)
     ended = running.wait()
     assert ended.code == 127
@@ -251,11 +251,11 @@ ORPHAN = """
 import sys, time
 from pathlib import Path
 from runner.catalog.images import load_catalog
-from runner.engines.base import ReadyImage, Slot
+from runner.engines.base import Launch, ReadyImage, Slot
 from runner.engines.docker.engine import DockerEngine
 image = next(iter(load_catalog().values()))
 prepared = ReadyImage(image, sys.argv[1], ("python3", "-c", "import time; time.sleep(600)"))
-DockerEngine().start(prepared, [], Slot("cpu", (), (), None), "orphan", None, Path(sys.argv[2]))
+DockerEngine().start(Launch(prepared, [], Slot("cpu", (), (), None), "orphan", Path(sys.argv[2])))
 print("started", flush=True)
 time.sleep(600)
 """

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT, load_catalog
-from runner.engines.base import ReadyImage, Slot
+from runner.engines.base import Launch, ReadyImage, Slot
 from runner.engines.docker import container
 from runner.engines.docker.engine import DockerEngine
 from tests.stand_ins.engine import OwnEngine
@@ -97,7 +97,7 @@ def test_an_engine_that_has_no_hook_by_this_name_gives_its_gpus_without_the_name
     prepared = ReadyImage(load_catalog()["torch-2.15.0-cu132"], tiny, ("nvidia-smi",))
     slot = Slot("cuda", (uuid_of(0),), (), None)
     for _ in range(2):
-        running = engine.start(prepared, ["-L"], slot, "test", None, tmp_path / "cache")
+        running = engine.start(Launch(prepared, ["-L"], slot, "test", tmp_path / "cache"))
         assert uuid_of(0).encode() in b"".join(running.events())
         assert running.wait().code == 0
         # From then on it is asked without it.

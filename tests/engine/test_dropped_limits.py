@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runner.engines.base import EngineError, ReadyImage, Slot
+from runner.engines.base import EngineError, Launch, ReadyImage, Slot
 from runner.engines.docker.engine import OWNER_LABEL, DockerEngine
 from runner.results.on_disk.isolation import caveat, described, not_held
 from tests.fixtures.lies import PLAY, honest, row_of
@@ -90,7 +90,7 @@ def test_a_limit_that_is_dropped_in_silence_is_named(
 ) -> None:
     drop, limits = DROPS[dropped]
     prepared = ReadyImage(next(iter(catalog.values())), digest, ("true",))
-    ended = dropping(drop).start(prepared, [], SLOT, "test", None, tmp_path / "cache").wait()
+    ended = dropping(drop).start(Launch(prepared, [], SLOT, "test", tmp_path / "cache")).wait()
     assert ended.code == 0, ended.log_tail
     assert ended.isolation is not None
     assert set(not_held(ended.isolation)) == limits
@@ -114,6 +114,6 @@ def test_a_gpu_that_is_dropped_in_silence_ends_the_cell_before_it_starts(
     engine, prepared = dropping(without("DeviceRequests")), ReadyImage(next(iter(catalog.values())), digest, ("true",))
     slot = Slot("cuda", ("GPU-00000000-0000-0000-0000-000000000000",), (0,), None)
     with pytest.raises(EngineError, match=r"Engine \S+ gave the container 0 of 1 GPUs, without a word"):
-        engine.start(prepared, [], slot, "test", None, tmp_path / "cache")
+        engine.start(Launch(prepared, [], slot, "test", tmp_path / "cache"))
     left = client.containers.list(all=True, filters={"label": f"{OWNER_LABEL}={engine._owner}"}, ignore_removed=True)
     assert left == []

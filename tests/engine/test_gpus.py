@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runner.engines.base import ReadyImage, Slot
+from runner.engines.base import Launch, ReadyImage, Slot
 from runner.engines.docker import engine as docker_engine
 from runner.results import store
 from runner.run.attempt import arguments
@@ -248,7 +248,7 @@ def test_a_gpu_cell_is_in_the_group_of_device_nodes_that_not_everybody_may_open(
     prepared = ReadyImage(tiny_runner.images()["tiny-cu128"], tiny, ("/cell",))
     slot = Slot("cuda", (uuid_of(0),), (), None)
     cell = make_cell(device_kind="cuda", device_model=L4)
-    running = engine.start(prepared, arguments(cell), slot, "groups", None, tmp_path / "cache")
+    running = engine.start(Launch(prepared, arguments(cell), slot, "groups", tmp_path / "cache"))
     try:
         # The engine is asked for it beside the reader, so it may take a moment.
         end = time.monotonic() + 30

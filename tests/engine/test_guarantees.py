@@ -18,7 +18,7 @@ from runner.catalog import guarantees
 from runner.catalog.images import Image
 from runner.engines import sif
 from runner.engines.apptainer import ApptainerEngine
-from runner.engines.base import Engine, EngineError, ReadyImage, Slot
+from runner.engines.base import Engine, EngineError, Launch, ReadyImage, Slot
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.podman import PodmanEngine
 from runner.engines.process.venv import VenvEngine
@@ -122,7 +122,9 @@ def test_a_cell_sees_what_the_table_says_of_its_engine(
     image = next(iter(catalog.values()))
 
     def start(script: str) -> Any:
-        return engine.start(ReadyImage(image, digest, (*python, "-c", script)), [], SLOT, "look", None, tmp_path / "c")
+        return engine.start(
+            Launch(ReadyImage(image, digest, (*python, "-c", script)), [], SLOT, "look", tmp_path / "c")
+        )
 
     running = start(LOOK)
     sees = json.loads(b"".join(running.events()))
@@ -178,7 +180,7 @@ def test_a_cell_in_apptainer_that_lost_its_keeper_is_ended(
 ) -> None:
     engine, python, digest = engine_of("apptainer")
     prepared = ReadyImage(next(iter(catalog.values())), digest, (*python, "-c", FAMILY))
-    running = engine.start(prepared, [], SLOT, "keeper", None, tmp_path / "c")
+    running = engine.start(Launch(prepared, [], SLOT, "keeper", tmp_path / "c"))
     next(iter(running.events()))
     os.kill(running.pid(), signal.SIGKILL)
     running.stop()
@@ -193,7 +195,7 @@ def test_a_sif_that_cannot_be_started_is_told_with_apptainers_own_reason(
     (tmp_path / "image.sif").write_bytes(b"no image")
     prepared = ReadyImage(next(iter(catalog.values())), digest, (str(tmp_path / "image.sif"), "python3"))
     with pytest.raises(EngineError, match="Apptainer started no container: FATAL"):
-        engine.start(prepared, [], SLOT, "broken", None, tmp_path / "c")
+        engine.start(Launch(prepared, [], SLOT, "broken", tmp_path / "c"))
 
 
 def test_a_podman_that_would_leave_gpus_out_is_refused_for_them(
@@ -202,7 +204,7 @@ def test_a_podman_that_would_leave_gpus_out_is_refused_for_them(
     engine, python, digest = engine_of("podman")
     slot = Slot("cuda", ("GPU-00000000-0000-0000-0000-000000000000",), (0,), None)
     with pytest.raises(EngineError, match=r"5\.4\.0 gives them|finds no GPU by CDI"):
-        engine.start(ReadyImage(next(iter(catalog.values())), digest, python), [], slot, "gpu", None, tmp_path / "c")
+        engine.start(Launch(ReadyImage(next(iter(catalog.values())), digest, python), [], slot, "gpu", tmp_path / "c"))
 
 
 def test_a_docker_engine_at_podmans_address_is_told(engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from runner.catalog.images import Image
 from runner.engines import cell_cache
-from runner.engines.base import ReadyImage, Running
+from runner.engines.base import Launch, ReadyImage, Running
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.process.process import start_process
 from tests.fixtures.planted import KEPT, LOOK, PLACES, PLANT
@@ -46,10 +46,10 @@ def cell(
         running: Running
         if where == "docker":
             prepared = ReadyImage(catalog[image], digest, ("python3", "-c", script))
-            running = engine.start(prepared, (), CPU_SLOT, "test-planted", None, cache)
+            running = engine.start(Launch(prepared, (), CPU_SLOT, "test-planted", cache))
         else:
             prepared = ReadyImage(catalog[image], digest, (sys.executable, "-c", script))
-            running = start_process(prepared, (), CPU_SLOT, "test-planted", None, cache)
+            running = start_process(Launch(prepared, (), CPU_SLOT, "test-planted", cache))
         printed = b"".join(running.events())
         ended = running.wait()
         assert ended.code == 0, ended.log_tail

@@ -7,15 +7,15 @@ releases, so that a fleet of several GPUs runs some and leaves some out.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 from bench import identity
 from runner import engines
 from runner.catalog.images import PROJECT, Image
-from runner.engines.base import ReadyImage, Slot
+from runner.engines.base import Launch, ReadyImage
 from runner.engines.docker.engine import DockerEngine, DockerRunning
 from runner.engines.process.host import HostImage
 from runner.nodes.transports import transport
@@ -43,12 +43,10 @@ class TinyEngine(DockerEngine):
     def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
         return ReadyImage(image, os.environ["DLBENCH_TINY"], ("/cell",))
 
-    def start(
-        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
-    ) -> DockerRunning:
+    def start(self, launch: Launch) -> DockerRunning:
         # The bench's own words: run WORKLOAD --framework F.
-        code = identity.code_sha256(arguments[arguments.index("--framework") + 1], arguments[1])
-        return super().start(prepared, [*arguments, "--code", code], slot, label, data, cache)
+        code = identity.code_sha256(launch.arguments[launch.arguments.index("--framework") + 1], launch.arguments[1])
+        return super().start(replace(launch, arguments=[*launch.arguments, "--code", code]))
 
 
 def images() -> dict[str, Image]:

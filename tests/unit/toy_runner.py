@@ -16,7 +16,7 @@ import os
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -26,7 +26,7 @@ from bench import identity
 from runner import engines
 from runner.admission import admit
 from runner.catalog.images import PROJECT, Image
-from runner.engines.base import Engine, ReadyImage, Settings, Slot
+from runner.engines.base import Engine, Launch, ReadyImage, Settings
 from runner.engines.process.host import HostImage
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
 from runner.errors import UserError
@@ -128,17 +128,15 @@ class ToyEngine(Engine):
         again = "-again" if "remade" in os.environ.get("DLBENCH_TOY", "").split(",") and image.name == "toy-b" else ""
         return ReadyImage(image, f"sha256:{image.name}{again}", (sys.executable, "-c", CELL, str(RECORDED)))
 
-    def start(
-        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
-    ) -> LocalRunning:
+    def start(self, launch: Launch) -> LocalRunning:
         keep = ("DLBENCH_TOY", "DLBENCH_TOY_SECONDS", "DLBENCH_TOY_STARTED")
-        extra = {"DLBENCH_TOY_IMAGE": prepared.image.name}
+        arguments, image = launch.arguments, launch.prepared.image.name
+        extra = {"DLBENCH_TOY_IMAGE": image}
         if arguments[0] == "run":
             # The bench's own words: run WORKLOAD --framework F.
             framework, workload = arguments[arguments.index("--framework") + 1], arguments[1]
             extra["DLBENCH_TOY_CODE"] = identity.code_sha256(framework, workload)
-        named = [*arguments, prepared.image.name]
-        return start_process(prepared, named, slot, label, data, cache, keep=keep, extra=extra)
+        return start_process(replace(launch, arguments=[*arguments, image]), keep=keep, extra=extra)
 
     def sweep(self) -> int:
         return sweep_scratch()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import trees
-from runner.engines.base import JIT_CACHE_BYTES, JIT_CACHE_FOLDER, EngineError, ReadyImage, Slot
+from runner.engines.base import JIT_CACHE_BYTES, JIT_CACHE_FOLDER, EngineError, Launch, ReadyImage, Slot
 from runner.images.docker_client import DockerError, asking
 from runner.paths import cache_folder
 from runner.text import last_line
@@ -111,15 +111,7 @@ TMP_OPTIONS = "rw,exec,nosuid,nodev,mode=1777,size=2g"  # exec: compilers of fra
 
 
 def container_options(
-    prepared: ReadyImage,
-    arguments: Sequence[str],
-    slot: Slot,
-    data: Path | None,
-    cache: Path,
-    user: str,
-    cdi: Collection[str] = (),
-    groups: Sequence[int] = (),
-    hook: str = "",
+    launch: Launch, user: str, cdi: Collection[str] = (), groups: Sequence[int] = (), hook: str = ""
 ) -> dict[str, Any]:
     """The container's limits, as arguments of docker-py's create().
 
@@ -128,10 +120,11 @@ def container_options(
     """
     from docker.types import LogConfig, Mount, Ulimit
 
-    mounts = [Mount("/cache", str(cache.resolve()), type="bind")]
-    arguments = list(arguments)
-    if data is not None:
-        mounts += data_mounts(data.resolve())
+    slot, prepared = launch.slot, launch.prepared
+    mounts = [Mount("/cache", str(launch.cache.resolve()), type="bind")]
+    arguments = list(launch.arguments)
+    if launch.data is not None:
+        mounts += data_mounts(launch.data.resolve())
         arguments += ["--data", "/data"]
     options: dict[str, Any] = {
         "image": prepared.digest,
@@ -318,7 +311,7 @@ def _output(
         cache = Path(folder)
         user = prepare_cache(cache, shared=maps_users(info))
         names, groups = cdi_devices(info), device_groups(info)
-        options = container_options(prepared, command[1:], slot, None, cache, user, names, groups, hook)
+        options = container_options(Launch(prepared, command[1:], slot, "", cache), user, names, groups, hook)
         # A cell's output is read while it is printed; this one's afterwards.
         options["log_config"] = LogConfig(type="json-file")
         with asking():

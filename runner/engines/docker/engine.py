@@ -13,13 +13,13 @@ import shutil
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from runner.catalog import architectures, guarantees
 from runner.catalog.addresses import ForeignImage
-from runner.engines.base import LOG_TAIL_BYTES, Engine, EngineError, Exit, ReadyImage, Settings, Slot
+from runner.engines.base import LOG_TAIL_BYTES, Engine, EngineError, Exit, Launch, ReadyImage, Settings
 from runner.engines.docker import read_back
 from runner.engines.docker.container import (
     CDI_KIND,
@@ -265,54 +265,47 @@ class DockerEngine(Engine):
         machine = self._machine(self._recipe(image).base)
         return ReadyImage(architectures.for_machine(image, machine), digest, ("python", "-m", "bench"))
 
-    def start(
-        self,
-        prepared: ReadyImage,
-        arguments: Sequence[str],
-        slot: Slot,
-        label: str,
-        data: Path | None,
-        cache: Path,
-    ) -> DockerRunning:
+    def start(self, launch: Launch) -> DockerRunning:
         """Start one cell in a container of its own. Raises EngineError, and leaves nothing behind then."""
         # An image from a folder or a registry may be of another architecture than its base here. A check of it is no measurement.
-        if "run" in arguments[:1]:
-            machine, kernel = self._machine(prepared.digest), str(self._info.get("Architecture"))
+        if "run" in launch.arguments[:1]:
+            machine, kernel = self._machine(launch.prepared.digest), str(self._info.get("Architecture"))
             if reason := architectures.emulated(machine, kernel):
-                raise EngineError(f"{prepared.image.name}: {reason}")
+                raise EngineError(f"{launch.prepared.image.name}: {reason}")
         try:
-            return self._started(prepared, self.options(prepared, arguments, slot, data, cache, self._hook), label)
+            return self._started(launch, self.options(launch, self._hook))
         except DockerError as error:
             if not is_unknown_hook(error.said):
                 raise
             self._hook = ""
-        return self._started(prepared, self.options(prepared, arguments, slot, data, cache, self._hook), label)
+        return self._started(launch, self.options(launch, self._hook))
 
-    def options(
-        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, data: Path | None, cache: Path, hook: str
-    ) -> dict[str, Any]:
+    def options(self, launch: Launch, hook: str) -> dict[str, Any]:
         """The container's limits, as arguments of docker-py's create()."""
-        user = prepare_cache(cache, shared=maps_users(self._info))
+        user = prepare_cache(launch.cache, shared=maps_users(self._info))
         names, groups = cdi_devices(self._info), device_groups(self._info)
-        options = container_options(prepared, arguments, slot, data, cache, user, names, groups, hook)
-        return with_bench(options, prepared.source) if isinstance(prepared.source, ForeignImage) else options
+        options = container_options(launch, user, names, groups, hook)
+        return (
+            with_bench(options, launch.prepared.source) if isinstance(launch.prepared.source, ForeignImage) else options
+        )
 
-    def _started(self, prepared: ReadyImage, options: dict[str, Any], label: str) -> DockerRunning:
-        labels = {OWNER_LABEL: self._owner, RUN_LABEL: label}
+    def _started(self, launch: Launch, options: dict[str, Any]) -> DockerRunning:
+        labels = {OWNER_LABEL: self._owner, RUN_LABEL: launch.label}
+        image = launch.prepared.image.name
         # A client of its own: stop() comes from another thread. A name of our own: an engine may make a container and answer too late.
         client = connect(self._client.api.api_version, self._client.host)
         name = f"dlbench-{secrets.token_hex(8)}"
         container = None
         try:
-            with asking(f"{prepared.image.name}: the container could not be made"):
+            with asking(f"{image}: the container could not be made"):
                 container = client.containers.create(name=name, labels=labels, **options)
                 isolation = read_back.isolation(self.version, self._info, options, self.host_config(container))
             if "GPUs" in not_held(isolation):
                 asked, has = isolation["limits"]["GPUs"]
                 raise EngineError(
-                    f"{prepared.image.name}: {isolation['engine']} gave the container {has} of {asked} GPUs, without a word"
+                    f"{image}: {isolation['engine']} gave the container {has} of {asked} GPUs, without a word"
                 )
-            with asking(f"{prepared.image.name}: the container could not be started"):
+            with asking(f"{image}: the container could not be started"):
                 # Attach before it starts, so that no line is lost and the engine keeps no second copy of the output.
                 stream = container.attach_socket(params={"stdout": 1, "stderr": 1, "stream": 1})
                 container.start()

@@ -9,10 +9,9 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.engines.base import Engine, ReadyImage, Slot
+from runner.engines.base import Engine, Launch, ReadyImage
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
 from runner.errors import EngineError
 from runner.paths import PROJECT, cache_folder
@@ -54,17 +53,9 @@ class InterpreterEngine(Engine):
         """Nothing is made."""
         return ReadyImage(image, image_digest(image.lock_sha256, self._python), (self.packages["path"], "-m", "bench"))
 
-    def start(
-        self,
-        prepared: ReadyImage,
-        arguments: Sequence[str],
-        slot: Slot,
-        label: str,
-        data: Path | None,
-        cache: Path,
-    ) -> LocalRunning:
+    def start(self, launch: Launch) -> LocalRunning:
         """Start a cell as a process, with the user's own home: its settings belong to the installation."""
-        return start_process(prepared, arguments, slot, label, data, cache, keep=KEPT)
+        return start_process(launch, keep=KEPT)
 
     def sweep(self) -> int:
         """Remove the scratch folders of runners that died."""

@@ -20,7 +20,7 @@ from bench import rules
 from runner.catalog.architectures import emulated
 from runner.catalog.images import Image, load_catalog
 from runner.catalog.names import suggest
-from runner.engines.base import Engine, EngineError, ReadyImage, Running, Slot
+from runner.engines.base import Engine, EngineError, Launch, Running
 from runner.engines.process.host import HostEngine
 from runner.engines.process.installed import KEPT
 from runner.engines.process.process import start_process
@@ -99,15 +99,12 @@ class BesideEngine(SeveralEngines):
     def images_folder(self) -> Path | None:
         return next((engine.images_folder() for engine in self._used()[1:]), None)
 
-    def start(
-        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
-    ) -> Running:
-        if self._engine(prepared.image.name) is not self._host:
-            return super().start(prepared, arguments, slot, label, data, cache)
+    def start(self, launch: Launch) -> Running:
+        if self._engine(launch.prepared.image.name) is not self._host:
+            return super().start(launch)
         # The variables of the shell steer the user's own programs, so what is measured has them, too.
         variables = rules.steering(os.environ)
-        arguments = with_threads(arguments, variables, slot)
-        return start_process(prepared, arguments, slot, label, data, cache, keep=KEPT, extra=variables)
+        return start_process(with_threads(launch, variables), keep=KEPT, extra=variables)
 
     def _engine(self, image: str) -> Engine:
         return self._engines.get(image, self._host)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench import rules
 from runner import trees
-from runner.engines.base import JIT_CACHE_BYTES, JIT_CACHE_FOLDER, LOG_TAIL_BYTES, Exit, ReadyImage, Slot
+from runner.engines.base import JIT_CACHE_BYTES, JIT_CACHE_FOLDER, LOG_TAIL_BYTES, Exit, Launch, Slot
 from runner.engines.cell_cache import private_folder
 from runner.engines.process import keeper
 from runner.errors import EngineError, system_fault
@@ -124,24 +124,16 @@ def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str]
     return environment
 
 
-def start_process(
-    prepared: ReadyImage,
-    arguments: Sequence[str],
-    slot: Slot,
-    label: str,
-    data: Path | None,
-    cache: Path,
-    keep: Sequence[str] = (),
-    extra: Mapping[str, str] | None = None,
-) -> LocalRunning:
-    """Start a cell below a keeper. Raises EngineError."""
-    cache.mkdir(parents=True, exist_ok=True)
+def start_process(launch: Launch, keep: Sequence[str] = (), extra: Mapping[str, str] | None = None) -> LocalRunning:
+    """Start a cell below a keeper. `keep` names further variables of the user's that it sees, `extra` has more. Raises EngineError."""
+    launch.cache.mkdir(parents=True, exist_ok=True)
     scratch = make_scratch()
-    environment = cell_environment(slot, cache.resolve(), scratch, keep) | dict(extra or {}) | {"DLBENCH_RUN": label}
-    command = [*prepared.command, *arguments]
-    if data is not None:
-        command += ["--data", str(data.resolve())]
-    return LocalRunning(*keep_below(command, environment, slot, scratch), scratch)
+    environment = cell_environment(launch.slot, launch.cache.resolve(), scratch, keep)
+    environment |= {**(extra or {}), "DLBENCH_RUN": launch.label}
+    command = [*launch.prepared.command, *launch.arguments]
+    if launch.data is not None:
+        command += ["--data", str(launch.data.resolve())]
+    return LocalRunning(*keep_below(command, environment, launch.slot, scratch), scratch)
 
 
 def keep_below(

@@ -27,7 +27,7 @@ from runner import known_messages, trees
 from runner.catalog import architectures
 from runner.catalog.images import LINKS, read_pins
 from runner.engines import host_fault
-from runner.engines.base import Engine, EngineError, ReadyImage, Settings, Slot
+from runner.engines.base import Engine, EngineError, Launch, ReadyImage, Settings, Slot
 from runner.engines.process import environment_pins
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import (
@@ -121,18 +121,10 @@ class VenvEngine(Engine):
             ) from error
         return ReadyImage(image, f"sha256:{_key(image, interpreter)}", (str(folder / "bin" / "python"), "-m", "bench"))
 
-    def start(
-        self,
-        prepared: ReadyImage,
-        arguments: Sequence[str],
-        slot: Slot,
-        label: str,
-        data: Path | None,
-        cache: Path,
-    ) -> LocalRunning:
+    def start(self, launch: Launch) -> LocalRunning:
         """Start a cell as a process. Its home is a scratch folder: settings of the user's frameworks do not reach it."""
-        of_driver = driver_variables() if slot.device_kind == "cuda" else {}
-        return start_process(prepared, arguments, slot, label, data, cache, extra=self.variables() | of_driver)
+        of_driver = driver_variables() if launch.slot.device_kind == "cuda" else {}
+        return start_process(launch, extra=self.variables() | of_driver)
 
     def notes(self, gpus: bool) -> tuple[str, ...]:
         """A warning: cells are not isolated."""

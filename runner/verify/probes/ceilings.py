@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.engines import cell_cache
-from runner.engines.base import Engine, EngineError, ReadyImage, Running, Slot
+from runner.engines.base import Engine, EngineError, Launch, ReadyImage, Running, Slot
 from runner.engines.probe import printed
 from runner.engines.process.process import start_process
 from runner.errors import UserError, first_problem
@@ -99,7 +99,7 @@ def printed_by(
     probe = replace(prepared, command=(*prepared.command[:-1], module))
     try:
         cache = cell_cache.folder_of(engine.name, prepared.image.name, prepared.digest)
-        running = engine.start(probe, arguments, slot, label, None, cache)
+        running = engine.start(Launch(probe, arguments, slot, label, cache))
     except EngineError as error:
         raise CeilingsError(str(error)) from error
     with watch(running):
@@ -159,7 +159,7 @@ def measure_yardstick(slot: Slot, label: str) -> Ceilings:
     try:
         cache = cell_cache.folder_of("host", "yardstick", sys.executable)
         said = printed(
-            start_process(probe, [_NO_FRAMEWORK, "cpu", "fp32"], slot, label, None, cache),
+            start_process(Launch(probe, [_NO_FRAMEWORK, "cpu", "fp32"], slot, label, cache)),
             _LIMIT_SECONDS_YARDSTICK,
             _MOST_BYTES,
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import struct
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -17,7 +17,7 @@ from runner.catalog import architectures
 from runner.catalog.architectures import AARCH64, X86_64, emulated, holds_on, why_not
 from runner.catalog.images import BASES, IMAGES, CatalogError, Image, load_catalog, load_image
 from runner.cli.main import app
-from runner.engines.base import ReadyImage, Slot
+from runner.engines.base import Launch, ReadyImage, Slot
 from runner.engines.docker import engine
 from runner.engines.process import interpreters, venv
 from runner.errors import EngineError
@@ -180,11 +180,11 @@ def test_a_loaded_image_of_another_architecture_is_checked_and_not_measured(monk
         monkeypatch.setattr(engine.DockerEngine, name, fact)
     monkeypatch.setattr(engine.DockerEngine, "_started", lambda *_: "started")
     prepared = ReadyImage(CATALOG["jax-0.10.2-cpu"], "sha256:1", ("python", "-m", "bench"))
-    rest: Any = (Slot("cpu", (), (), None), "", None, Path())
+    launch = Launch(prepared, ["check", "mlp-mnist"], Slot("cpu", (), (), None), "", Path())
     docker = engine.DockerEngine()
-    assert docker.start(prepared, ["check", "mlp-mnist"], *rest) == "started"
+    assert docker.start(launch) == "started"
     with pytest.raises(EngineError, match="jax-0.10.2-cpu: it is for arm64 and would be emulated"):
-        docker.start(prepared, ["run", "mlp-mnist"], *rest)
+        docker.start(replace(launch, arguments=["run", "mlp-mnist"]))
 
 
 def test_no_environment_is_made_for_another_machine_than_the_kernels(

@@ -22,7 +22,7 @@ from runner.doctor import gpu_checks
 from runner.doctor import gpu_checks as doctor_gpus
 from runner.doctor import scene as doctor_folders
 from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
-from runner.engines.base import ReadyImage, Slot
+from runner.engines.base import Launch, ReadyImage, Slot
 from runner.engines.docker import container
 from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter
@@ -269,7 +269,7 @@ def test_the_doctors_containers_have_the_limits_of_a_cell() -> None:
     client = Client(SEES)
     the(doctor_engine.container(replace(WELL, client=client, info=ENGINE, image="tiny")))
     slot = Slot("cuda", (GPU.uuid,), (), None)
-    cell = container.container_options(ReadyImage(None, "tiny", ("x",)), [], slot, None, Path("/"), "1:1")
+    cell = container.container_options(Launch(ReadyImage(None, "tiny", ("x",)), [], slot, "", Path("/")), "1:1")
     own = {"entrypoint", "command", "mounts", "user", "log_config"}
     for options in client.asked:
         assert {key: options[key] for key in options.keys() - own} == {key: cell[key] for key in cell.keys() - own}

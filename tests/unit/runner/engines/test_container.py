@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import load_catalog
-from runner.engines.base import ReadyImage, Slot
+from runner.engines.base import Launch, ReadyImage, Slot
 from runner.engines.docker import container
 from runner.errors import EngineError
 
@@ -51,6 +51,6 @@ def test_more_file_systems_than_a_container_gets_are_refused(tmp_path: Path) -> 
 def test_the_kernel_ends_a_cell_before_the_runner(tmp_path: Path) -> None:
     prepared = ReadyImage(load_catalog()["torch-2.13.0-cpu"], "sha256:0", ("python",))
     options: dict[str, Any] = container.container_options(
-        prepared, ["run"], Slot("cpu", (), (0,), None), None, tmp_path, "1000:1000"
+        Launch(prepared, ["run"], Slot("cpu", (), (0,), None), "run", tmp_path), "1000:1000"
     )
     assert options["oom_score_adj"] == 1000

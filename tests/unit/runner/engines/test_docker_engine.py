@@ -31,7 +31,7 @@ from urllib3.exceptions import ProtocolError
 
 from runner.catalog.images import Image, load_catalog
 from runner.engines import cell_cache
-from runner.engines.base import EngineGoneError, ReadyImage, Slot
+from runner.engines.base import EngineGoneError, Launch, ReadyImage, Slot
 from runner.engines.docker import container, read_back
 from runner.engines.docker import engine as docker_engine
 from runner.engines.docker.engine import DockerEngine, DockerRunning
@@ -74,7 +74,7 @@ def test_a_process_that_only_waits_to_be_reaped_counts_as_dead() -> None:
 
 def test_a_cell_gets_exactly_the_gpus_of_its_slot(prepared: ReadyImage, tmp_path: Path) -> None:
     slot = Slot("cuda", ("GPU-a", "GPU-b"), (4, 5), 1 << 30)
-    options = container.container_options(prepared, ["run"], slot, None, tmp_path, "1:1")
+    options = container.container_options(Launch(prepared, ["run"], slot, "run", tmp_path), "1:1")
     (request,) = options["device_requests"]
     assert request["DeviceIDs"] == ["GPU-a", "GPU-b"]
     assert request["Capabilities"] == [["gpu"]]
@@ -89,14 +89,14 @@ def test_a_cell_gets_exactly_the_gpus_of_its_slot(prepared: ReadyImage, tmp_path
 
 def test_a_cell_that_gets_its_gpus_by_name_gets_no_more_of_a_runtime(prepared: ReadyImage, tmp_path: Path) -> None:
     slot = Slot("cuda", ("GPU-a",), (), None)
-    options = container.container_options(prepared, [], slot, None, tmp_path, "1:1", {"nvidia.com/gpu=GPU-a"})
+    options = container.container_options(Launch(prepared, [], slot, "run", tmp_path), "1:1", {"nvidia.com/gpu=GPU-a"})
     assert options["device_requests"][0]["DeviceIDs"] == ["nvidia.com/gpu=GPU-a"]
     assert options["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
 def test_a_cells_memory_comes_from_the_nodes_of_its_slot(prepared: ReadyImage, tmp_path: Path) -> None:
     slot = Slot("cuda", ("GPU-a",), (0,), None, (1,))
-    assert container.container_options(prepared, [], slot, None, tmp_path, "1:1")["cpuset_mems"] == "1"
+    assert container.container_options(Launch(prepared, [], slot, "run", tmp_path), "1:1")["cpuset_mems"] == "1"
 
 
 def test_a_cell_gets_the_group_of_device_nodes_that_not_everybody_may_open(
@@ -111,11 +111,13 @@ def test_a_cell_gets_the_group_of_device_nodes_that_not_everybody_may_open(
     group = _group_of_its_own(shut)
     assert container.device_groups({}, tmp_path) == [group]
     slot = Slot("cuda", ("GPU-a",), (), None)
-    options = container.container_options(prepared, [], slot, None, tmp_path, "1:1", (), [group])
+    options = container.container_options(Launch(prepared, [], slot, "run", tmp_path), "1:1", (), [group])
     assert options["group_add"] == [group]
-    assert "group_add" not in container.container_options(prepared, [], slot, None, tmp_path, "1:1")
+    assert "group_add" not in container.container_options(Launch(prepared, [], slot, "run", tmp_path), "1:1")
     cpu = Slot("cpu", (), (), None)
-    assert "group_add" not in container.container_options(prepared, [], cpu, None, tmp_path, "1:1", (), [group])
+    assert "group_add" not in container.container_options(
+        Launch(prepared, [], cpu, "run", tmp_path), "1:1", (), [group]
+    )
 
 
 def _group_of_its_own(node: Path) -> int:
@@ -141,7 +143,7 @@ def test_no_group_is_added_that_means_nothing_or_too_much(tmp_path: Path) -> Non
 
 
 def test_a_cpu_cell_asks_for_no_gpu_and_without_a_limit_gets_none(prepared: ReadyImage, tmp_path: Path) -> None:
-    options = container.container_options(prepared, ["run"], Slot("cpu", (), (), None), None, tmp_path, "1:1")
+    options = container.container_options(Launch(prepared, ["run"], Slot("cpu", (), (), None), "run", tmp_path), "1:1")
     assert options["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert not {"device_requests", "cpuset_cpus", "mem_limit", "memswap_limit"} & set(options)
     assert options["command"] == ["run"]
@@ -150,7 +152,7 @@ def test_a_cpu_cell_asks_for_no_gpu_and_without_a_limit_gets_none(prepared: Read
 
 def test_a_cell_that_nobody_watches_any_more_ends_by_itself(prepared: ReadyImage, tmp_path: Path) -> None:
     slot = Slot("cpu", (), (), None, seconds=1)
-    options = container.container_options(prepared, ["run"], slot, None, tmp_path, "1:1")
+    options = container.container_options(Launch(prepared, ["run"], slot, "run", tmp_path), "1:1")
     entrypoint = options["entrypoint"]
     assert tuple(entrypoint[-len(prepared.command) :]) == prepared.command
     alarm = [sys.executable, *entrypoint[1 : -len(prepared.command)]]
@@ -275,7 +277,7 @@ def test_a_container_that_the_engine_made_and_did_not_tell_of_in_time_is_swept(
     engine.__dict__ |= {"_client": client, "_info": {}}
     monkeypatch.setattr(docker_engine, "connect", lambda *_: client)
     with pytest.raises(EngineGoneError, match="could not be made"):
-        engine.start(prepared, [], Slot("cpu", (), (), None), "run", None, tmp_path / "cache")
+        engine.start(Launch(prepared, [], Slot("cpu", (), (), None), "run", tmp_path / "cache"))
     assert engine.sweep() == 0
     assert engine.sweep() == 1
     assert removed == ["no answer", *made]

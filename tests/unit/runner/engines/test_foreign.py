@@ -17,7 +17,7 @@ import pytest
 from runner.catalog.addresses import ForeignImage, addresses
 from runner.catalog.images import version_contradiction, version_proof
 from runner.engines import foreign as look
-from runner.engines.base import Engine, Exit, Slot
+from runner.engines.base import Engine, Exit, Launch, ReadyImage, Slot
 from runner.engines.docker import foreign_image
 from runner.engines.foreign import ForeignImages, Looked, _bare, looked_inside
 from runner.engines.probe import Printed
@@ -238,7 +238,8 @@ def test_the_bench_is_shown_and_the_images_own_path_stays_behind_it() -> None:
 @pytest.mark.parametrize(("variables", "more"), [({"OMP_NUM_THREADS": "1"}, ["--threads", "1"]), ({}, []), ({"OMP_NUM_THREADS": "9"}, []),
                                                 ({"OMP_NUM_THREADS": "2,1"}, [])])  # fmt: skip
 def test_the_threads_that_an_image_asks_for_are_those_of_its_cells(variables: dict[str, str], more: list[str]) -> None:
-    assert with_threads(["run"], variables, Slot("cpu", (), (0, 1), None)) == ["run", *more]
+    launch = Launch(ReadyImage(None, "", ()), ["run"], Slot("cpu", (), (0, 1), None), "", Path())
+    assert with_threads(launch, variables).arguments == ["run", *more]
 
 
 class Found:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT, Image
-from runner.engines.base import LOG_TAIL_BYTES, ReadyImage, Settings, Slot
+from runner.engines.base import LOG_TAIL_BYTES, Launch, ReadyImage, Settings, Slot
 from runner.engines.process import process, venv
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
 from tests.fixtures.waiting import wait_for
@@ -49,7 +49,7 @@ def image(folder: Path, lock: str = "", **fields: Any) -> Image:
 
 def start(tmp_path: Path, script: str, slot: Slot = SLOT, data: Path | None = None) -> LocalRunning:
     prepared = ReadyImage(image(tmp_path), "sha256:0", (sys.executable, "-c", script))
-    return start_process(prepared, ["run"], slot, "test-run", data, tmp_path / "data-cache")
+    return start_process(Launch(prepared, ["run"], slot, "test-run", tmp_path / "data-cache", data))
 
 
 def output(running: LocalRunning) -> bytes:
@@ -101,7 +101,7 @@ def test_a_signal_is_told_as_a_shell_does(tmp_path: Path) -> None:
 
 def test_a_command_that_does_not_exist_is_an_exit_code_with_its_reason(tmp_path: Path) -> None:
     prepared = ReadyImage(image(tmp_path), "sha256:0", ("/nowhere/python",))
-    ended = start_process(prepared, [], SLOT, "test-run", None, tmp_path / "c").wait()
+    ended = start_process(Launch(prepared, [], SLOT, "test-run", tmp_path / "c")).wait()
     assert ended.code == 126
     assert "/nowhere/python cannot be started" in ended.log_tail
 
@@ -313,7 +313,7 @@ def test_a_cell_of_an_environment_finds_the_driver_that_only_the_user_s_variable
     monkeypatch.setattr(venv, "start_process", lambda *_, extra: given.append(extra))
     for kind in ("cuda", "cpu"):
         slot = Slot(kind, ("GPU-1",) if kind == "cuda" else (), (0,), 1 << 30)
-        venv.VenvEngine(Settings()).start(ReadyImage(None, "sha256:0", ("python",)), [], slot, "run", None, tmp_path)
+        venv.VenvEngine(Settings()).start(Launch(ReadyImage(None, "sha256:0", ("python",)), [], slot, "run", tmp_path))
     assert [each.get("LD_LIBRARY_PATH") for each in given] == [str(with_driver), None]
     # Where the loader knows the driver the variable is the user's own affair.
     monkeypatch.setattr(venv, "is_there", lambda probe: True)

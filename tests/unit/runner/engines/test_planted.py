@@ -16,7 +16,7 @@ import pytest
 
 from runner.catalog.images import load_catalog
 from runner.engines import cell_cache
-from runner.engines.base import ReadyImage, Slot
+from runner.engines.base import Launch, ReadyImage, Slot
 from runner.engines.process import installed
 from runner.engines.process.process import CACHE_VARIABLES, cell_environment, start_process
 from tests.fixtures.planted import KEPT, LOOK, PLACES, PLANT
@@ -39,7 +39,7 @@ def cell(script: str, engine: str, image: str) -> set[str]:
     prepared = ReadyImage(load_catalog()[image], "sha256:0", (sys.executable, "-c", script))
     keep = installed.KEPT if engine == "host" else ()
     cache = cell_cache.folder_of(engine, image, prepared.digest)
-    running = start_process(prepared, [], SLOT, "test", None, cache, keep=keep)
+    running = start_process(Launch(prepared, [], SLOT, "test", cache), keep=keep)
     printed = b"".join(running.events())
     ended = running.wait()
     assert ended.code == 0, ended.log_tail

@@ -9,6 +9,7 @@ import yaml
 
 from runner.catalog.images import PROJECT, CatalogError, Image, load_catalog
 from runner.catalog.workloads import adapters
+from runner.engines.base import Launch
 from runner.engines.docker import container
 from runner.images import generated_files
 
@@ -79,7 +80,7 @@ def test_compose_restricts_a_service_as_the_runner_restricts_a_cell(
         cuda = catalog[name].accelerator == "cuda"
         slot = container.Slot("cuda", ("GPU-1",), (), None) if cuda else container.Slot("cpu", (), (), None)
         prepared = container.ReadyImage(catalog[name], "sha256:1", ("python", "-m", "bench"))
-        cell = container.container_options(prepared, [], slot, tmp_path, tmp_path, user)
+        cell = container.container_options(Launch(prepared, [], slot, "run", tmp_path, tmp_path), user)
         assert service["read_only"] is cell["read_only"] is True
         assert service["network_mode"] == cell["network_mode"] == "none"
         assert service["ipc"] == cell["ipc_mode"]

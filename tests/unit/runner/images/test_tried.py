@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from runner.catalog.workloads import load_workloads
 from runner.cli.images import try_
 from runner.cli.main import app
 from runner.engines import cell_cache, trial
-from runner.engines.base import Engine, EngineError, ReadyImage, Running, Slot
+from runner.engines.base import Engine, EngineError, Launch, ReadyImage, Running
 from runner.engines.process.interpreters import Interpreter
 from runner.engines.process.process import start_process
 from runner.images import generated_files, tried
@@ -45,13 +46,11 @@ class Scripted(Engine):
     def __init__(self, script: str) -> None:
         self._script = script
 
-    def start(
-        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
-    ) -> Running:
+    def start(self, launch: Launch) -> Running:
         listing = 'print(\'[{"framework": "torch", "version": "2.15.0+cu132"}]\')'
-        script = listing if arguments[0] == "frameworks" else self._script
-        own = ReadyImage(prepared.image, prepared.digest, (sys.executable, "-c", script))
-        return start_process(own, (), slot, label, data, cache)
+        script = listing if launch.arguments[0] == "frameworks" else self._script
+        own = replace(launch.prepared, command=(sys.executable, "-c", script))
+        return start_process(replace(launch, prepared=own, arguments=()))
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 from bench import identity
 from runner.admission.record import Recorder
 from runner.cli.main import app
-from runner.engines.base import ReadyImage
+from runner.engines.base import Launch, ReadyImage
 from runner.engines.process import installed
-from runner.engines.process.process import start_process
+from runner.engines.process.process import LocalRunning, start_process
 from runner.kit import bundle as builds
 from runner.kit import doing, measure, results_folder
 from runner.kit.archive import read
@@ -226,7 +226,11 @@ def do(
     why: str = "the time was over",
 ) -> Doer:
     """Do a step in this folder, and its second repeat; their processes run this script."""
-    monkeypatch.setattr(installed, "start_process", lambda _, words, *more, **options: start_process(ready, [], *more))
+
+    def scripted(launch: Launch, **_: object) -> LocalRunning:
+        return start_process(replace(launch, prepared=ready, arguments=[]))
+
+    monkeypatch.setattr(installed, "start_process", scripted)
     monkeypatch.setattr(doing, "LEAST_SECONDS", 0.0)
     monkeypatch.setattr(doing, "_DUMP_SECONDS", 0.0)
     monkeypatch.setattr(attempt, "_DUMP_SECONDS", 0.0)

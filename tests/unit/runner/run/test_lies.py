@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from runner.engines.base import Engine, ReadyImage, Slot
+from runner.engines.base import Engine, Launch
 from runner.engines.process.process import LocalRunning, start_process
 from tests.fixtures.lies import LIES, PLAY, Events, row_of
 
@@ -18,10 +18,8 @@ class ProcessEngine(Engine):
 
     name = "venv"
 
-    def start(
-        self, prepared: ReadyImage, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
-    ) -> LocalRunning:
-        return start_process(prepared, arguments, slot, label, data, cache)
+    def start(self, launch: Launch) -> LocalRunning:
+        return start_process(launch)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from bench import rules
 from runner.catalog.images import Image, load_catalog
 from runner.engines import choose
-from runner.engines.base import EngineError, ReadyImage, Settings, Slot
+from runner.engines.base import EngineError, Launch, ReadyImage, Settings, Slot
 from runner.engines.process import interpreters as engine
 from runner.engines.process.host import HostEngine, HostImage
 from runner.engines.process.venv import VenvEngine
@@ -219,8 +219,8 @@ def test_the_installation_has_the_variables_of_the_shell_and_the_pinned_image_ha
     """A person's own programs have them."""
     started: list[tuple[list[str], dict[str, str]]] = []
 
-    def start(prepared: object, arguments: list[str], *rest: object, extra: dict[str, str], **more: object) -> None:
-        started.append((list(arguments), extra))
+    def start(launch: Launch, extra: dict[str, str], **more: object) -> None:
+        started.append((list(launch.arguments), extra))
 
     monkeypatch.setattr(engine, "start_process", start)
     monkeypatch.setattr("runner.engines.process.venv.start_process", start)
@@ -231,7 +231,7 @@ def test_the_installation_has_the_variables_of_the_shell_and_the_pinned_image_ha
     both = engine.BesideEngine(Host(), engine.NEAREST, (Sandbox,))
     slot = Slot("cpu", (), (0, 1), None)
     for image in both.images(gpus=False).values():
-        both.start(ReadyImage(image, "", ("python",)), ["run"], slot, "run", None, Path("cache"))
+        both.start(Launch(ReadyImage(image, "", ("python",)), ["run"], slot, "run", Path("cache")))
     (own, variables), _, (pinned, without) = started
     assert own == ["run", "--threads", "1"]
     assert variables == {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "1"}

@@ -13,7 +13,7 @@ import pytest
 
 from runner.catalog.images import PROJECT
 from runner.catalog.workloads import load_workloads
-from runner.engines.base import ReadyImage, Slot
+from runner.engines.base import Launch, ReadyImage
 from runner.engines.process.host import HostEngine, HostImage
 from runner.engines.process.process import LocalRunning
 from runner.errors import ExitCode
@@ -139,9 +139,9 @@ def test_all_gpus_begin_at_once_in_the_second_round(
     began: list[tuple[str, float, float]] = []
     start_here = Engine.start
 
-    def start(self: Engine, prepared: ReadyImage, arguments: list[str], slot: Slot, *more: object) -> LocalRunning:
-        began.append((slot.device_uuids[0], float(arguments[3]), time.time()))
-        return start_here(self, prepared, arguments, slot, *more)  # type: ignore[arg-type]
+    def start(self: Engine, launch: Launch) -> LocalRunning:
+        began.append((launch.slot.device_uuids[0], float(launch.arguments[3]), time.time()))
+        return start_here(self, launch)
 
     monkeypatch.setattr(Engine, "start", start)
     load_each(prospect_of(tmp_path, PROBE), runs_of(tmp_path, gpus))
