@@ -15,6 +15,8 @@ Where not all fits, a run goes on as long as something does:
 
 Where the repeats of not even one workload of the first group fit, the two fastest of each workload get theirs, which can name a leader.
 Where not even these fit, the view is broad instead: the first repeats of whatever fits.
+
+`_Offers._ranked` is this list as code: the first offer that holds a job in the time that is left is the next step.
 """
 
 from __future__ import annotations
@@ -81,10 +83,7 @@ class NotYetKnown:
 
     def fastest(self) -> Sequence[Sequence[Cell]]:
         """The columns of all these cells, in their order."""
-        columns: dict[tuple[object, ...], list[Cell]] = {}
-        for cell in self.cells:
-            columns.setdefault(_compared(cell), []).append(cell)
-        return list(columns.values())
+        return _columns(self.cells)
 
     def outliers(self) -> Sequence[Cell]:
         return ()
@@ -138,17 +137,16 @@ class Agenda:
         `waiting` is in the shuffled order, `ready` the images that are prepared by now, `done` the numbers of each cell's repeats so far.
         With these a step may give a waiting repeat another number (see `_later`); `without` says what waits then.
         """
-        unready = self.unready(ready)
+        every = _Offers(self, waiting, self.unready(ready), left, done)
         # Cells that have all their repeats are of another time than what waits: it is in blocks of its own, beside one more of theirs.
-        ended = (done or {}).keys() - {job.cell for job in waiting}
-        if math.isinf(left) or (not ended and self._all_fit(waiting, unready, left)):
-            return self._of_all(waiting, unready)
-        worth = self._of_fastest_modes(waiting)
-        agenda = self._narrowed(worth, unready, left)
-        step = agenda._in_time(worth, unready, left, done)
-        if step is None and len(worth) < len(waiting):
-            step = agenda._in_time(waiting, unready, left, done)
-        return step if step is None or self._lanes(step.jobs) == 1 else agenda._filled(step, waiting, unready, done)
+        ended = (done or {}).keys() - every.jobs_of.keys()
+        if math.isinf(left) or (not ended and every.all_fit()):
+            return every.of_all()
+        worth = replace(every, waiting=self._of_fastest_modes(waiting))
+        agenda = worth.narrowed()
+        worth, every = replace(worth, agenda=agenda), replace(every, agenda=agenda)
+        step = worth.best() or (every.best() if len(worth.waiting) < len(waiting) else None)
+        return step if step is None or every.lanes(step.jobs) == 1 else every.filled(step)
 
     def unready(self, ready: Collection[str]) -> set[str]:
         """The images that must still be prepared once these are ready."""
@@ -168,41 +166,11 @@ class Agenda:
                 missing.remove(image)
         return seconds
 
-    def _in_time(
-        self, waiting: Sequence[Job], unready: Collection[str], left: float, done: Mapping[Cell, Collection[int]] | None
-    ) -> Step | None:
-        """The next step of a run whose time is limited."""
-        of_cells: dict[Cell, list[Job]] = {}
-        for job in waiting:
-            of_cells.setdefault(job.cell, []).append(job)
-        first, *others = self.groups
-        if step := self._first_repeats(waiting, first, of_cells, unready, left):
-            return self._first_pair(step, waiting, of_cells, unready, left) or step
-        columns = _columns(first, of_cells, unready)
-        if step := self._of_columns(waiting, columns, left):
-            return step
-        if all(columns.values()):
-            if step := self._of_the_fastest(waiting, of_cells, unready, left):
-                return step
-            for group in others:
-                cells = self._comparable(group, of_cells, unready, left)
-                if step := self._first_repeats(waiting, cells, of_cells, unready, left):
-                    return step
-            return self._repeats(waiting, unready, left)
-        if step := self._further(of_cells, unready, left, done or {}, decide=True):
-            return step
-        whole = self._whole_cells(waiting, of_cells, unready, left, done)
-        narrower = self._further(of_cells, unready, left, done or {}, decide=False)
-        # The last seconds go to what is open, and not to a cell that is compared with none.
-        if whole and narrower and whole.image is None and self._is_alone(whole.jobs, done or {}):
-            whole = whole if self._fit([*whole.jobs, *narrower.jobs], left) else None
-        return whole or self._repeats(waiting, unready, left) or narrower
-
-    def _is_alone(self, jobs: Sequence[Job], measured: Iterable[Cell]) -> bool:
-        """True if no cell of these jobs has another one beside it in its column."""
-        cells = {*measured, *(job.cell for job in jobs)}
-        columns = Counter(map(_compared, cells))
-        return all(columns[_compared(job.cell)] == 1 for job in jobs)
+    @property
+    def several_precisions(self) -> bool:
+        """True if the first group compares precisions."""
+        # The cells that were narrowed off the first group are the second one.
+        return len({cell.precision for group in self.groups[:2] for cell in group}) > 1
 
     def _of_fastest_modes(self, waiting: Sequence[Job]) -> Sequence[Job]:
         """Without the repeats of a mode that is slower than another one of its framework, as far as is known."""
@@ -215,52 +183,97 @@ class Agenda:
             slower.update(set(measured).difference(_of_each_framework(measured)))
         return [job for job in waiting if job.repeat == 1 or job.cell not in slower]
 
-    @property
-    def _several_precisions(self) -> bool:
-        # The cells that were narrowed off the first group are the second one.
-        return len({cell.precision for group in self.groups[:2] for cell in group}) > 1
 
-    def _narrowed(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> Agenda:
+@dataclass(frozen=True)
+class _Offers:
+    """The steps that a run may take at one moment."""
+
+    agenda: Agenda
+    # In the shuffled order.
+    waiting: Sequence[Job]
+    unready: Collection[str]
+    # Seconds.
+    left: float
+    # The numbers of each cell's repeats so far. None: a repeat keeps its number.
+    done: Mapping[Cell, Collection[int]] | None
+
+    @functools.cached_property
+    def jobs_of(self) -> Mapping[Cell, Sequence[Job]]:
+        """The waiting jobs of each cell."""
+        jobs: dict[Cell, list[Job]] = {}
+        for job in self.waiting:
+            jobs.setdefault(job.cell, []).append(job)
+        return jobs
+
+    def best(self) -> Step | None:
+        """The first offer of the ranked list that holds a job."""
+        return next(filter(None, self._ranked()), None)
+
+    def _ranked(self) -> Iterator[Step | None]:
+        """The offers, the most telling first; None for one that holds no job in the time that is left."""
+        first, *others = self.agenda.groups
+        step = self._first_repeats(first)
+        yield step and self._first_pair(step)
+        yield step
+        columns = self._columns_begun(first)
+        yield self._of_columns(columns)
+        # No column can have all its repeats.
+        if all(columns.values()):
+            yield self._of_the_fastest()
+            for group in others:
+                yield self._first_repeats(self._comparable(group))
+            yield self._repeats()
+            return
+        yield self._further(decide=True)
+        narrower = self._further(decide=False)
+        yield self._all_repeats(narrower)
+        yield self._repeats()
+        yield narrower
+
+    def all_fit(self) -> bool:
+        """True if all that waits ends in time."""
+        preparing = self.agenda.preparing((job.cell.image for job in self.waiting), self.unready)
+        return bool(self.waiting) and self._fit(self.waiting, self.left - preparing)
+
+    def of_all(self) -> Step | None:
+        """The next step where all is measured."""
+        left = {job.cell for job in self.waiting if job.cell.image in self.unready}
+        if not left:
+            return Step(None, tuple(self.waiting)) if self.waiting else None
+        if first := [job for job in self.waiting if job.repeat == 1 and job.cell not in left]:
+            return Step(None, tuple(first))
+        image = next(cell.image for group in self.agenda.groups for cell in group if cell in left)
+        return Step(image, tuple(next(_by_repeat(job for job in self.waiting if job.cell.image == image))))
+
+    def narrowed(self) -> Agenda:
         """The agenda whose first group has no more columns than two repeats fit of; the others are a group of their own.
 
         Only where the group has several precisions: who buys a GPU for one of them compares it. Of the first workload each has a column,
         if two frameworks get a repeat in it.
         """
-        first, *others = self.groups
-        if not self._several_precisions:
-            return self
-        of_cells: dict[Cell, list[Job]] = {}
-        for job in waiting:
-            of_cells.setdefault(job.cell, []).append(job)
-        columns: dict[tuple[object, ...], list[Cell]] = {}
-        for cell in first:
-            columns.setdefault(_compared(cell), []).append(cell)
-        measuring = left - self.preparing((cell.image for cell in first if cell in of_cells), unready)
+        first, *others = self.agenda.groups
+        if not self.agenda.several_precisions:
+            return self.agenda
+        images = (cell.image for cell in first if cell in self.jobs_of)
+        measuring = self.left - self.agenda.preparing(images, self.unready)
         jobs: list[Job] = []
         chosen: list[Cell] = []
-        for column in columns.values():
-            more = _two_repeats(column, of_cells)
-            begun, new = _begun(column, of_cells)
+        for column in _columns(first):
+            more = self._two_repeats(column)
+            begun, new = self._begun(column)
             if len({cell.framework for cell in begun}) > 1 or self._fit([*jobs, *more], measuring):
                 jobs += more
                 chosen += column
             elif begun or column[0].workload == first[0].workload:
-                chosen += [*begun, *self._fitting_cells(new, begun, chosen, of_cells, unready, left)]
+                chosen += [*begun, *self._fitting_cells(new, begun, chosen)]
         # Of one framework alone the precisions can be compared.
         chosen = chosen or [cell for cell in first if cell.workload == first[0].workload]
         held = set(chosen)
         later = [cell for cell in first if cell not in held]
-        return replace(self, groups=[[cell for cell in first if cell in held], *([later] if later else []), *others])
+        groups = [[cell for cell in first if cell in held], *([later] if later else []), *others]
+        return replace(self.agenda, groups=groups)
 
-    def _fitting_cells(
-        self,
-        new: Sequence[Cell],
-        begun: Sequence[Cell],
-        before: Sequence[Cell],
-        of_cells: Mapping[Cell, Sequence[Job]],
-        unready: Collection[str],
-        left: float,
-    ) -> Sequence[Cell]:
+    def _fitting_cells(self, new: Sequence[Cell], begun: Sequence[Cell], before: Sequence[Cell]) -> Sequence[Cell]:
         """Those of the new cells of a column that get a first repeat after those before them, so that it holds two frameworks.
 
         All, or if these do not fit, one mode of each framework that it lacks. None where not even that fits.
@@ -273,317 +286,286 @@ class Agenda:
         few = list(lacking.values())[: max(0, 2 - len(frameworks))]
         images = {cell.image for cell in (*few, *begun)}
         for cells in (new, few):
-            counted = [cell for cell in (*before, *cells) if cell.image in images and cell in of_cells]
-            first = [of_cells[cell][0] for cell in counted if of_cells[cell][0].repeat == 1]
+            counted = [cell for cell in (*before, *cells) if cell.image in images and cell in self.jobs_of]
+            first = [self.jobs_of[cell][0] for cell in counted if self._is_new(cell)]
             # The seconds that an image takes to be made ready are known least: there is room for another repeat.
-            spare = [job for cell in counted if cell.image in unready for job in of_cells[cell][1:2]]
-            if self._fit([*first, *spare], left - self.preparing(images, unready)):
+            spare = [job for cell in counted if cell.image in self.unready for job in self.jobs_of[cell][1:2]]
+            if self._fit([*first, *spare], self.left - self.agenda.preparing(images, self.unready)):
                 return cells
         return ()
 
-    def _comparable(
-        self, group: Sequence[Cell], of_cells: Mapping[Cell, Sequence[Job]], unready: Collection[str], left: float
-    ) -> Sequence[Cell]:
+    def _comparable(self, group: Sequence[Cell]) -> Sequence[Cell]:
         """The cells of a group whose columns hold two frameworks then: elsewhere a repeat more tells more than a column of one."""
-        columns: dict[tuple[object, ...], list[Cell]] = {}
-        for cell in (cell for every in self.groups for cell in every):
-            columns.setdefault(_compared(cell), []).append(cell)
         kept: set[Cell] = set()
         pairs: list[Cell] = []
         members = set(group)
-        for column in columns.values():
-            begun, new = _begun(column, of_cells)
+        for column in _columns(cell for every in self.agenda.groups for cell in every):
+            begun, new = self._begun(column)
             new = [cell for cell in new if cell in members]
             if len({cell.framework for cell in begun}) > 1 or len({cell.framework for cell in column}) == 1:
                 kept.update(new)
             else:
-                pairs += self._fitting_cells(new, begun, pairs, of_cells, unready, left)
+                pairs += self._fitting_cells(new, begun, pairs)
         kept.update(pairs)
         return [cell for cell in group if cell in kept]
 
-    def _all_fit(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> bool:
-        return bool(waiting) and self._fit(waiting, left - self.preparing((job.cell.image for job in waiting), unready))
-
-    def _of_all(self, waiting: Sequence[Job], unready: Collection[str]) -> Step | None:
-        """The next step where all is measured."""
-        if not any(job.cell.image in unready for job in waiting):
-            return Step(None, tuple(waiting)) if waiting else None
-        if first := [job for job in waiting if job.repeat == 1 and job.cell.image not in unready]:
-            return Step(None, tuple(first))
-        left = {job.cell for job in waiting if job.cell.image in unready}
-        image = next(cell.image for group in self.groups for cell in group if cell in left)
-        jobs = [job for job in waiting if job.cell.image == image]
-        return Step(image, tuple(job for job in jobs if job.repeat == min(job.repeat for job in jobs)))
-
-    def _first_pair(
-        self,
-        step: Step,
-        waiting: Sequence[Job],
-        of_cells: Mapping[Cell, Sequence[Job]],
-        unready: Collection[str],
-        left: float,
-    ) -> Step | None:
+    def _first_pair(self, step: Step) -> Step | None:
         """The next repeat of two frameworks at the first network, until both have two: a person sees a first answer within minutes.
 
         Only of images that are ready, and where this `step` of first repeats fits after it. Many devices measure them at once anyway.
         """
-        first = self.groups[0]
-        begun = {cell for cell in first if cell not in of_cells or of_cells[cell][0].repeat > 1}
-        column = [cell for cell in first if cell.image not in unready and _compared(cell) == _compared(first[0])]
+        first = self.agenda.groups[0]
+        column = [cell for cell in first if cell.image not in self.unready and _compared(cell) == _compared(first[0])]
         pair: dict[str, Cell] = {}
-        for cell in sorted(column, key=lambda cell: cell not in begun):
+        for cell in sorted(column, key=self._is_new):
             pair.setdefault(cell.framework, cell)
         cells = list(pair.values())[:_FIRST_ANSWER]
-        jobs = [job for cell in cells for job in of_cells.get(cell, ()) if job.repeat <= _FIRST_ANSWER]
-        if len(cells) < _FIRST_ANSWER or not jobs or self._lanes(waiting) > 1:
+        jobs = [job for cell in cells for job in self.jobs_of.get(cell, ()) if job.repeat <= _FIRST_ANSWER]
+        if len(cells) < _FIRST_ANSWER or not jobs or self.lanes(self.waiting) > 1:
             return None
-        preparing = self.preparing([step.image] if step.image else [], unready)
-        if not self._fit(list(dict.fromkeys([*jobs, *step.jobs])), left - preparing):
-            return None
-        return Step(None, _in_order(waiting, frozenset(next(_by_repeat(jobs)))))
+        preparing = self.agenda.preparing([step.image] if step.image else [], self.unready)
+        both = list(dict.fromkeys([*jobs, *step.jobs]))
+        return self._step(next(_by_repeat(jobs))) if self._fit(both, self.left - preparing) else None
 
-    def _first_repeats(
-        self,
-        waiting: Sequence[Job],
-        group: Sequence[Cell],
-        of_cells: Mapping[Cell, Sequence[Job]],
-        unready: Collection[str],
-        left: float,
-    ) -> Step | None:
+    def _first_repeats(self, group: Sequence[Cell]) -> Step | None:
         """The first repeats of a group that fit: those of images that are ready, then of one that must be prepared.
 
         An image that is gone since its cells began is prepared again for their next repeat.
         """
-        jobs = [of_cells[cell][0] for cell in group if cell in of_cells]
-        jobs = [job for job in jobs if job.repeat == 1 or job.cell.image in unready]
-        ready = [job for job in jobs if job.cell.image not in unready]
+        jobs = [self.jobs_of[cell][0] for cell in group if cell in self.jobs_of]
+        jobs = [job for job in jobs if job.repeat == 1 or job.cell.image in self.unready]
+        ready = [job for job in jobs if job.cell.image not in self.unready]
         # A cell with one repeat gets its second before further cells that leave no time for it.
-        if self._has_one_repeat(of_cells) and not self._fit(self._twice(group, of_cells, unready), left):
+        if self._has_one_repeat() and not self._fit(self._twice(group, self.unready), self.left):
             ready = [job for job in ready if job.repeat > 1]
-        if fits := self._fitting(ready, left):
-            return Step(None, _in_order(waiting, fits))
-        further = list(self._to_prepare((job.cell for job in jobs), unready, left))
+        if step := self._step(self._fitting(ready, self.left)):
+            return step
+        further = list(self._to_prepare(job.cell.image for job in jobs))
         # The most usual framework comes first. Of the others, the one that leaves the most time to measure.
-        soonest = any(cell.image not in unready for cell in group)
+        soonest = any(cell.image not in self.unready for cell in group)
         if soonest:
             further.sort(key=lambda made: -made[1])
         for image, rest in further:
             # Images that are ready answer what their precisions do. So a further image waits unless two repeats of all fit with it.
-            if (
-                soonest
-                and self._has_one_repeat(of_cells)
-                and not self._fit(self._twice(group, of_cells, {*unready} - {image}), rest)
-            ):
+            waits = soonest and self._has_one_repeat()
+            if waits and not self._fit(self._twice(group, {*self.unready} - {image}), rest):
                 continue
             if fits := self._fitting([job for job in jobs if job.cell.image == image], rest):
-                others = [f"{other} in {length(left - seconds)}" for other, seconds in further if other != image]
-                why = (
-                    f"of the further images it is ready soonest, in about {length(left - rest)}"
-                    if soonest and others
-                    else ""
-                )
-                return Step(image, _in_order(waiting, fits), why and f"{why} ({', '.join(others)})")
+                others = ", ".join(f"{name} in {length(self.left - after)}" for name, after in further if name != image)
+                why = f"of the further images it is ready soonest, in about {length(self.left - rest)} ({others})"
+                return self._step(fits, image, why if soonest and others else "")
         return None
 
-    def _has_one_repeat(self, of_cells: Mapping[Cell, Sequence[Job]]) -> bool:
+    def _has_one_repeat(self) -> bool:
         """True if a cell has had one repeat, and a second one compares it with the same framework's other precision at least."""
-        return self._several_precisions and any(jobs[0].repeat == 2 for jobs in of_cells.values())
+        return self.agenda.several_precisions and any(jobs[0].repeat == 2 for jobs in self.jobs_of.values())
 
-    def _twice(
-        self, group: Sequence[Cell], of_cells: Mapping[Cell, Sequence[Job]], unready: Collection[str]
-    ) -> list[Job]:
+    def _twice(self, group: Sequence[Cell], unready: Collection[str]) -> list[Job]:
         """The jobs until each cell of the group whose image is ready has a repeat, and in each column one mode of each framework has two.
 
         So with all cells that have had one repeat, in the group or not.
         """
-        columns: dict[tuple[object, ...], list[Cell]] = {}
-        once = [cell for cell, jobs in of_cells.items() if jobs[0].repeat == 2]
-        for cell in dict.fromkeys([*group, *once]):
-            if cell.image not in unready:
-                columns.setdefault(_compared(cell), []).append(cell)
-        return [job for column in columns.values() for job in _two_repeats(column, of_cells)]
+        once = [cell for cell, jobs in self.jobs_of.items() if jobs[0].repeat == 2]
+        cells = [cell for cell in dict.fromkeys([*group, *once]) if cell.image not in unready]
+        return [job for column in _columns(cells) for job in self._two_repeats(column)]
 
-    def _of_columns(
-        self, waiting: Sequence[Job], columns: Mapping[tuple[object, ...], Sequence[Job]], left: float
-    ) -> Step | None:
+    def _columns_begun(self, group: Sequence[Cell]) -> dict[tuple[object, ...], list[Job]]:
+        """The waiting jobs of a group's cells that have begun and can be measured, by the key of the comparison."""
+        columns: dict[tuple[object, ...], list[Job]] = {}
+        for cell in group:
+            jobs = self.jobs_of.get(cell, ())
+            if not jobs or (jobs[0].repeat > 1 and cell.image not in self.unready):
+                columns.setdefault(_compared(cell), []).extend(jobs)
+        return columns
+
+    def _of_columns(self, columns: Mapping[tuple[object, ...], Sequence[Job]]) -> Step | None:
         """The next repeats of as many columns as all repeats fit of. Beside a column that has all of its own, the others get one repeat.
 
         With several precisions all columns get a second repeat before one gets a third.
         """
-        chosen = self._as_many(columns.values(), left)
-        broad = self._several_precisions and len(chosen) < sum(map(len, columns.values()))
+        chosen = self._as_many(columns.values(), self.left)
+        broad = self.agenda.several_precisions and len(chosen) < sum(map(len, columns.values()))
         if broad or (not chosen and not all(columns.values())):
             lowest = [next(_by_repeat(jobs)) for jobs in columns.values() if jobs]
-            chosen = self._as_many(sorted(lowest, key=lambda jobs: jobs[0].repeat), left)
+            chosen = self._as_many(sorted(lowest, key=lambda jobs: jobs[0].repeat), self.left)
         jobs: list[Job] = []
         for same in _by_repeat(chosen):
             # On many GPUs one repeat of each cell would leave some without work.
-            if len(jobs) < self._lanes(chosen):
+            if len(jobs) < self.lanes(chosen):
                 jobs += same
-        return Step(None, _in_order(waiting, frozenset(jobs))) if jobs else None
+        return self._step(jobs)
 
-    def _of_the_fastest(
-        self, waiting: Sequence[Job], of_cells: Mapping[Cell, Sequence[Job]], unready: Collection[str], left: float
-    ) -> Step | None:
+    def _of_the_fastest(self) -> Step | None:
         """The next repeat of the two fastest of each column, of as many columns as it fits of. One repeat of each names no leader."""
         pairs: list[list[Job]] = []
-        for column in self.unsettled.fastest() if self.unsettled else ():
-            fastest = _of_each_framework(column)[:2] if self.contending else column[:2]
-            pair = [of_cells[cell][0] for cell in fastest if cell in of_cells and cell.image not in unready]
+        for column in self.agenda.unsettled.fastest() if self.agenda.unsettled else ():
+            fastest = _of_each_framework(column)[:2] if self.agenda.contending else column[:2]
+            waiting = [cell for cell in fastest if cell in self.jobs_of and cell.image not in self.unready]
+            pair = [self.jobs_of[cell][0] for cell in waiting]
             if len(pair) == 2 and pair[0].repeat == pair[1].repeat:
                 pairs.append(pair)
-        chosen = self._as_many(pairs, left)
-        return Step(None, _in_order(waiting, frozenset(chosen))) if chosen else None
+        return self._step(self._as_many(pairs, self.left))
 
-    def _further(
-        self,
-        of_cells: Collection[Cell],
-        unready: Collection[str],
-        left: float,
-        done: Mapping[Cell, Collection[int]],
-        decide: bool,
-    ) -> Step | None:
+    def _further(self, decide: bool) -> Step | None:
         """One more repeat of open pairs whose images are ready, interleaved; on many GPUs several.
 
         With `decide`, only of the pairs that further repeats can settle in the time that is left.
         """
-        if self.unsettled is None:
-            return None
+        done = self.done or {}
         more: dict[Cell, int] = {}
         for pair in self._pairs(done, decide):
             count = pair.more if decide else 1
             cells = pair.first, pair.second
-            free = not any(cell in of_cells or cell.image in unready for cell in cells)
+            free = not any(cell in self.jobs_of or cell.image in self.unready for cell in cells)
             if count and free and all(len(done.get(cell, ())) + count <= MOST_REPEATS for cell in cells):
                 wanted = more | {cell: max(count, more.get(cell, 0)) for cell in cells}
                 jobs = [Job(cell, repeat) for cell, repeats in wanted.items() for repeat in range(repeats)]
-                more = wanted if self._fit(jobs, left) else more
-        jobs = []
+                more = wanted if self._fit(jobs, self.left) else more
+        jobs, number = [], self._last_number()
         # All cells of a step are in one block: a repeat alone in its block shows no difference.
-        number = self._last(done)
         for at in range(max(more.values(), default=0)):
-            if len(jobs) < self._lanes(jobs):
+            if len(jobs) < self.lanes(jobs):
                 jobs += block([cell for cell, count in more.items() if count > at], number + 1 + at)
         return Step(None, tuple(jobs)) if jobs else None
 
     def _pairs(self, done: Mapping[Cell, Collection[int]], decide: bool) -> Iterator[OpenPair]:
         """The open pairs, and before them each cell with an outlier beside a cell of its column: it is measured once more."""
-        assert self.unsettled is not None
-        pairs = self.unsettled()
+        if self.agenda.unsettled is None:
+            return
+        pairs = self.agenda.unsettled()
         if decide:
-            for cell in self.unsettled.outliers():
+            for cell in self.agenda.unsettled.outliers():
                 others = [other for pair in pairs if cell in pair[:2] for other in pair[:2] if other != cell]
                 others += [other for other in done if other != cell and _compared(other) == _compared(cell)]
-                if others and len(done.get(cell, ())) <= self.repeats:
+                if others and len(done.get(cell, ())) <= self.agenda.repeats:
                     yield OpenPair(cell, others[0], 1)
         yield from pairs
 
-    def _whole_cells(
-        self,
-        waiting: Sequence[Job],
-        of_cells: Mapping[Cell, Sequence[Job]],
-        unready: Collection[str],
-        left: float,
-        done: Mapping[Cell, Collection[int]] | None,
-    ) -> Step | None:
-        """All repeats of the cells of a further image that fit with all of them; on many GPUs, of several images that are ready."""
-        for group in self.groups[1:]:
-            cells = [cell for cell in group if cell in of_cells]
+    def _all_repeats(self, narrower: Step | None) -> Step | None:
+        """All repeats of the cells of a further image that fit with all of them; on many GPUs, of several images that are ready.
+
+        The last seconds go to what is open (`narrower`), and not to a cell that is compared with none.
+        """
+        for group in self.agenda.groups[1:]:
+            parts_of: dict[str, list[Sequence[Job]]] = {}
+            for cell in group:
+                if cell in self.jobs_of:
+                    parts_of.setdefault(cell.image, []).append(self.jobs_of[cell])
             chosen: list[Job] = []
-            for image in dict.fromkeys(cell.image for cell in cells if cell.image not in unready):
-                if len(chosen) < self._lanes(chosen):
-                    more = [of_cells[cell] for cell in cells if cell.image == image]
-                    chosen = self._as_many(more, left, chosen)
+            for image, parts in parts_of.items():
+                if image not in self.unready and len(chosen) < self.lanes(chosen):
+                    chosen = self._as_many(parts, self.left, chosen)
             if chosen:
-                jobs = self._later(_in_order(waiting, frozenset(chosen)), done)
-                return Step(None, (*jobs, *self._once_more(jobs, of_cells, unready, left, done or {})))
-            for image, seconds in self._to_prepare(cells, unready, left):
-                if chosen := self._as_many([of_cells[cell] for cell in cells if cell.image == image], seconds):
-                    jobs = self._later(_in_order(waiting, frozenset(chosen)), done)
-                    return Step(image, (*jobs, *self._once_more(jobs, of_cells, unready, seconds, done or {})))
+                step = self._with_once_more(None, chosen, self.left)
+                if narrower is None or not self._is_alone(step.jobs):
+                    return step
+                return step if self._fit([*step.jobs, *narrower.jobs], self.left) else None
+            for image, seconds in self._to_prepare(parts_of):
+                if chosen := self._as_many(parts_of[image], seconds):
+                    return self._with_once_more(image, chosen, seconds)
         return None
 
-    def _once_more(
-        self,
-        jobs: Sequence[Job],
-        of_cells: Collection[Cell],
-        unready: Collection[str],
-        left: float,
-        done: Mapping[Cell, Collection[int]],
-    ) -> list[Job]:
-        """One more repeat, in the last block of a new image's jobs, of a cell in each of their columns that was measured before.
+    def _is_alone(self, jobs: Sequence[Job]) -> bool:
+        """True if no cell of these jobs has another one beside it in its column."""
+        cells = {*(self.done or {}), *(job.cell for job in jobs)}
+        columns = Counter(map(_compared, cells))
+        return all(columns[_compared(job.cell)] == 1 for job in jobs)
+
+    def _with_once_more(self, image: str | None, chosen: Sequence[Job], left: float) -> Step:
+        """These jobs, and in their last block one more repeat of a cell in each of their columns that was measured before.
 
         So two images have repeats on both sides in time, and a block that holds both: a drift between them is taken out. The same framework
         comes first: its other image is what a new one of it is compared with.
         """
-        more: list[Job] = []
-        if self.unsettled is None:
-            return more
+        jobs = self._later(self._in_order(chosen))
+        more: dict[Job, None] = {}
         last = max(job.repeat for job in jobs)
-        for key, framework in dict.fromkeys((_compared(job.cell), job.cell.framework) for job in jobs):
+        columns = dict.fromkeys((_compared(job.cell), job.cell.framework) for job in jobs)
+        for key, framework in columns if self.agenda.unsettled else ():
             before = [
                 cell
-                for cell, numbers in done.items()
-                if _compared(cell) == key and 1 < len(numbers) < MOST_REPEATS and cell not in of_cells
+                for cell, numbers in (self.done or {}).items()
+                if _compared(cell) == key and 1 < len(numbers) < MOST_REPEATS and cell not in self.jobs_of
             ]
-            ready = [cell for cell in before if cell.image not in unready]
+            ready = [cell for cell in before if cell.image not in self.unready]
             for cell in sorted(ready, key=lambda cell: cell.framework != framework)[:1]:
-                job = Job(cell, last)
-                more += [job] if job not in more and self._fit([*jobs, *more, job], left) else []
-        return more
+                more[Job(cell, last)] = None
+        return Step(image, tuple(self._as_many(([job] for job in more), left, jobs)))
 
-    def _later(self, jobs: Sequence[Job], done: Mapping[Cell, Collection[int]] | None) -> tuple[Job, ...]:
+    def _later(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """These repeats with numbers after all others so far.
 
         A block is the repeats of one number, and is taken to be of one time. A cell that is measured minutes after the first group is in
         blocks of its own: otherwise what the machine does meanwhile would be called a difference between cells.
         """
-        if done is None:
-            return tuple(jobs)
+        if self.done is None:
+            return jobs
         numbers: dict[Cell, Iterator[int]] = {}
-        first = self._last(done) + 1
-        return tuple(Job(job.cell, next(numbers.setdefault(job.cell, itertools.count(first)))) for job in jobs)
+        first = self._last_number() + 1
+        return [Job(job.cell, next(numbers.setdefault(job.cell, itertools.count(first)))) for job in jobs]
 
-    def _last(self, done: Mapping[Cell, Collection[int]]) -> int:
-        return max(self.repeats, *(max(numbers, default=0) for numbers in done.values()), 0)
+    def _last_number(self) -> int:
+        return max(self.agenda.repeats, *(max(numbers, default=0) for numbers in (self.done or {}).values()), 0)
 
-    def _filled(
-        self, step: Step, waiting: Sequence[Job], unready: Collection[str], done: Mapping[Cell, Collection[int]] | None
-    ) -> Step:
+    def filled(self, step: Step) -> Step:
         """The step with further cells, while it takes no longer: otherwise some GPUs would be without work."""
-        end = max(span.end for span in spans_of(step.jobs, self.machine, self.durations.seconds))
-        later = {cell: place for place, group in enumerate(self.groups) for cell in group if place}
-        of_cells: dict[Cell, list[Job]] = {}
-        for job in waiting:
-            if job.cell in later and job.cell.image not in set(unready) - {step.image}:
-                of_cells.setdefault(job.cell, []).append(job)
-        for job in step.jobs:
-            of_cells.pop(job.cell, None)
-        parts = [of_cells[cell] for cell in sorted(of_cells, key=later.__getitem__)]
-        filled = self._as_many(parts, end, step.jobs)
-        return Step(step.image, (*step.jobs, *self._later(filled[len(step.jobs) :], done)))
+        end = max(span.end for span in spans_of(step.jobs, self.agenda.machine, self.agenda.durations.seconds))
+        later = {cell: place for place, group in enumerate(self.agenda.groups) for cell in group if place}
+        taken, away = {job.cell for job in step.jobs}, {*self.unready} - {step.image}
+        cells = [cell for cell in self.jobs_of if cell in later and cell.image not in away and cell not in taken]
+        parts = [self.jobs_of[cell] for cell in sorted(cells, key=later.__getitem__)]
+        jobs = self._as_many(parts, end, step.jobs)
+        return Step(step.image, (*step.jobs, *self._later(jobs[len(step.jobs) :])))
 
-    def _repeats(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> Step | None:
+    def _repeats(self) -> Step | None:
         """Repeats of cells that have begun, as many of the same number as fit."""
-        place = {cell: at for at, cell in enumerate(cell for group in self.groups for cell in group)}
-        begun = {job.cell for job in waiting} - {job.cell for job in waiting if job.repeat == 1}
+        place = {cell: at for at, cell in enumerate(cell for group in self.agenda.groups for cell in group)}
         # A cell that takes longer fits at no repeat, of which there may be thousands.
-        begun = {cell for cell in begun if self.durations.seconds(cell) <= left}
-        for same in _by_repeat(job for job in waiting if job.cell in begun and job.cell.image not in unready):
-            if fits := self._fitting(sorted(same, key=lambda job: place[job.cell]), left):
-                return Step(None, _in_order(waiting, fits))
+        seconds = self.agenda.durations.seconds
+        ready = [cell for cell in self.jobs_of if cell.image not in self.unready and seconds(cell) <= self.left]
+        begun = {cell for cell in ready if all(job.repeat > 1 for job in self.jobs_of[cell])}
+        for same in _by_repeat(job for job in self.waiting if job.cell in begun):
+            if fits := self._fitting(sorted(same, key=lambda job: place[job.cell]), self.left):
+                return self._step(fits)
         return None
 
-    def _to_prepare(self, cells: Iterable[Cell], unready: Collection[str], left: float) -> Iterator[tuple[str, float]]:
-        """The images of these cells that must be prepared, each with the seconds that are left after that."""
-        for image in dict.fromkeys(cell.image for cell in cells if cell.image in unready):
-            yield image, left - self.preparing([image], unready)
+    def _to_prepare(self, images: Iterable[str]) -> Iterator[tuple[str, float]]:
+        """Those of these images that must be prepared, each with the seconds that are left after that."""
+        for image in dict.fromkeys(images):
+            if image in self.unready:
+                yield image, self.left - self.agenda.preparing([image], self.unready)
 
-    def _lanes(self, jobs: Sequence[Job]) -> int:
-        return lanes(jobs, self.machine)
+    def lanes(self, jobs: Sequence[Job]) -> int:
+        """How many of these jobs run at a time."""
+        return lanes(jobs, self.agenda.machine)
+
+    def _is_new(self, cell: Cell) -> bool:
+        """True if the cell waits for its first repeat."""
+        return cell in self.jobs_of and self.jobs_of[cell][0].repeat == 1
+
+    def _begun(self, column: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
+        """The cells of a column that have had a repeat, and those that have not."""
+        return [cell for cell in column if not self._is_new(cell)], list(filter(self._is_new, column))
+
+    def _two_repeats(self, column: Sequence[Cell]) -> list[Job]:
+        """The jobs until each cell of a column has a repeat, and one mode of each framework has two."""
+        waiting = [cell for cell in column if cell in self.jobs_of]
+        first = [self.jobs_of[cell][0] for cell in waiting if self._is_new(cell)]
+        second = [job for cell in _of_each_framework(waiting) for job in self.jobs_of[cell] if job.repeat == 2]
+        return first + second
+
+    def _step(self, jobs: Iterable[Job], image: str | None = None, why: str = "") -> Step | None:
+        """The step of these jobs in the shuffled order; None of no job."""
+        ordered = self._in_order(jobs)
+        return Step(image, ordered, why) if ordered else None
+
+    def _in_order(self, jobs: Iterable[Job]) -> tuple[Job, ...]:
+        """These waiting jobs in the shuffled order."""
+        chosen = frozenset(jobs)
+        return tuple(job for job in self.waiting if job in chosen)
 
     def _as_many(self, parts: Iterable[Sequence[Job]], left: float, chosen: Sequence[Job] = ()) -> list[Job]:
-        """`chosen` and the jobs of those parts that fit whole beside it and the parts before them."""
+        """The greedy fill: `chosen`, and the jobs of those parts that fit whole beside it and the parts before them."""
         jobs = list(chosen)
         for part in parts:
             if part and self._fit([*jobs, *part], left):
@@ -595,9 +577,10 @@ class Agenda:
 
     def _fitting(self, jobs: Sequence[Job], left: float) -> frozenset[Job]:
         """Those of the jobs, in this order, that end in the seconds that are left."""
-        seconds = functools.cache(self.durations.seconds)
+        seconds = functools.cache(self.agenda.durations.seconds)
         short = [job for job in jobs if seconds(job.cell) <= left]
-        return frozenset(span.job for span in spans_of(short, self.machine, seconds, left) if span.end <= left)
+        spans = spans_of(short, self.agenda.machine, seconds, left)
+        return frozenset(span.job for span in spans if span.end <= left)
 
 
 def without(waiting: Sequence[Job], taken: Collection[Job]) -> list[Job]:
@@ -615,38 +598,12 @@ def without(waiting: Sequence[Job], taken: Collection[Job]) -> list[Job]:
     return left
 
 
-def _columns(
-    group: Sequence[Cell], of_cells: Mapping[Cell, Sequence[Job]], unready: Collection[str]
-) -> dict[tuple[object, ...], list[Job]]:
-    """The waiting jobs of a group's cells that have begun and can be measured, by the key of the comparison."""
-    columns: dict[tuple[object, ...], list[Job]] = {}
-    for cell in group:
-        jobs = of_cells.get(cell, ())
-        if not jobs or (jobs[0].repeat > 1 and cell.image not in unready):
-            columns.setdefault(_compared(cell), []).extend(jobs)
-    return columns
-
-
 def _of_each_framework(column: Iterable[Cell]) -> list[Cell]:
     """Of each framework of an image its first cell: the fastest mode where the fastest cell stands first."""
     first: dict[tuple[str, str], Cell] = {}
     for cell in column:
         first.setdefault((cell.image, cell.framework), cell)
     return list(first.values())
-
-
-def _begun(column: Sequence[Cell], of_cells: Mapping[Cell, Sequence[Job]]) -> tuple[list[Cell], list[Cell]]:
-    """The cells of a column that have had a repeat, and those that have not."""
-    new = [cell for cell in column if cell in of_cells and of_cells[cell][0].repeat == 1]
-    return [cell for cell in column if cell not in new], new
-
-
-def _two_repeats(column: Sequence[Cell], of_cells: Mapping[Cell, Sequence[Job]]) -> list[Job]:
-    """The jobs until each cell of a column has a repeat, and one mode of each framework has two."""
-    waiting = [cell for cell in column if cell in of_cells]
-    first = [of_cells[cell][0] for cell in waiting if of_cells[cell][0].repeat == 1]
-    second = [job for cell in _of_each_framework(waiting) for job in of_cells[cell] if job.repeat == 2]
-    return first + second
 
 
 def _by_repeat(jobs: Iterable[Job]) -> Iterator[list[Job]]:
@@ -660,6 +617,14 @@ def _by_repeat(jobs: Iterable[Job]) -> Iterator[list[Job]]:
 def _compared(cell: Cell) -> tuple[object, ...]:
     """The key of the cells that stand in one column of the report."""
     return cell.workload, cell.precision, cell.device_kind, cell.device_model, cell.devices, cell.scaling
+
+
+def _columns(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """The cells of each column of the report, in their order."""
+    columns: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        columns.setdefault(_compared(cell), []).append(cell)
+    return list(columns.values())
 
 
 def lanes(jobs: Sequence[Job], machine: Machine) -> int:
@@ -720,7 +685,3 @@ def forecast(agenda: Agenda, jobs: Sequence[Job], minutes: float) -> Forecast:
         now = max((span.end for span in begun), default=now)
         waiting = without(waiting, set(step.jobs))
     return Forecast(tuple(steps), tuple(spans), tuple(waiting))
-
-
-def _in_order(waiting: Sequence[Job], chosen: frozenset[Job]) -> tuple[Job, ...]:
-    return tuple(job for job in waiting if job in chosen)
