@@ -24,7 +24,7 @@ help:  ## say what there is
 # The stamps say which lock the environment holds.
 .venv/%.stamp: requirements-%.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python >= 3.11 on PATH; install one, or say make PYTHON=/path/to/python" >&2; exit 2; }
-	@$(PYTHON) -m runner.images.installing.host_environment requirements-$*.lock
+	@$(PYTHON) -m runner.images.installing requirements-$*.lock
 	@touch $@
 
 matrix: limit .venv/host.stamp  ## run the matrix on this machine for ten minutes (MINUTES=60, or MINUTES= for all of it; ARGS='--images torch-*')

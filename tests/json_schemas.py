@@ -14,8 +14,7 @@ from reports.answers.answers_table import ReportDocument
 from reports.answers.comparison import ComparisonDocument
 from reports.answers.run_history import HistoryDocument
 from runner.cli.blame import BlameDocument
-from runner.cli.images.list import ListedImages
-from runner.cli.images.show import ShownImages
+from runner.cli.images.list import ListedImages, ShownImages
 from runner.cli.machines import GpusDocument, NodesDocument
 from runner.doctor.diagnosis import DoctorDocument
 from runner.doctor.preflight import PreflightDocument

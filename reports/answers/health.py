@@ -1,6 +1,6 @@
 """The health of the measured machine: each cell beside its reference, each GPU beside the others of its model.
 
-The runner computes it (runner.verify.machine_health) and hands it to the page; here is only what the page needs to know of it.
+The runner computes it (runner.cli.report) and hands it to the page; here is only what the page needs to know of it.
 All deviations are shares: 0.095 is a step that takes 9.5 % longer, -0.01 one that takes 1 % less time.
 """
 

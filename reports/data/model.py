@@ -10,7 +10,7 @@ from typing import Any
 from bench import rules
 from reports.data.costs import OF_TOKENS, Cost
 from reports.wording import cell_name, percent, step_interval
-from runner.results import clock_settings, statistics
+from runner.results import gpu_facts, statistics
 from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
 from runner.results.on_disk.observed import Observed
 from runner.results.rank.ranking import Field, Verdict
@@ -418,7 +418,7 @@ class StoredRun:
         """(name, its set clocks and limits) of the first GPUs of the run's machine."""
         devices = (self.manifest.get("devices") or ())[:_MOST_GPUS]
         names = (f"GPU {_short(entry.get('index'))} ({_short(entry.get('model'))})" for entry in devices)
-        return tuple(zip(names, map(clock_settings.settings, devices), strict=True))
+        return tuple(zip(names, map(gpu_facts.gpu_settings, devices), strict=True))
 
 
 # A run's machine has eight GPUs, or fifty-six MIG instances. More would only lengthen the page.

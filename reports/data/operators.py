@@ -15,7 +15,7 @@ from reports.data.costs import FLOOR, FLOOR_MEASURED, OF_DATASHEET, OF_OWN_PRODU
 from reports.data.model import Group, MeasuredCell, Rate, Rates
 from runner.results import statistics, steadiness
 from runner.results.cells import Key
-from runner.results.datasheets import ABOVE_PEAK, FEWER_IN_CONVOLUTION, Datasheet, datasheet
+from runner.results.gpu_facts import ABOVE_PEAK, FEWER_IN_CONVOLUTION, Datasheet, datasheet
 from runner.results.plausible.counts import least_bytes, model_operations
 from runner.results.rows import chosen, floats, in_order, parts
 from runner.results.statistics import Array
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# Which rates a GPU's datasheet refuses (runner.results.datasheets). A part of a GPU (MIG) and a CPU have no peak here.
+# Which rates a GPU's datasheet refuses (runner.results.gpu_facts). A part of a GPU (MIG) and a CPU have no peak here.
 
 # Operations that may multiply less often than their count says.
 _FEWER = {"conv2d": FEWER_IN_CONVOLUTION}

@@ -46,7 +46,8 @@ from runner.results.cells import (
     out_of,
     stored_cells,
 )
-from runner.results.datasheets import bare_model
+from runner.results.gpu_facts import bare_model
+from runner.results.known_issues import known_issues
 from runner.results.on_disk import isolation, parcel_origin
 from runner.results.on_disk.observed import observed
 from runner.results.rank.own_agreement import agreed, rested
@@ -63,7 +64,6 @@ from runner.results.store import (
     tables_of,
     tables_of_run,
 )
-from runner.results.vendors.known_issues import known_issues
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ import numpy as np
 
 from reports.data.model import MeasuredCell, Repeat, Signal, Tables
 from reports.wording import listing, number, plural
-from runner.results import clock_settings
+from runner.results import gpu_facts
 from runner.results.cells import Key, middle
 from runner.results.rows import columns, in_order, parts
 from runner.results.statistics import Array
@@ -148,7 +148,7 @@ def _of_a_gpu(device: str, of: Mapping[str, Array], most: int) -> list[Signal]:
     for column, (name, unit, factor) in _OF_A_GPU.items():
         lines += _line(device, name, unit, of["seconds"], of[column] / factor, most)
     reasons = np.nan_to_num(of["throttle_reasons"]).astype(np.int64)
-    clock = np.where(reasons & clock_settings.HELD_BACK, of["sm_megahertz"], math.nan)
+    clock = np.where(reasons & gpu_facts.HELD_BACK, of["sm_megahertz"], math.nan)
     return lines + _line(device, HELD_BACK, "MHz", of["seconds"], clock, most)
 
 

@@ -18,7 +18,7 @@ from runner.machine.devices import same_gpus
 from runner.machine.telemetry import HERTZ
 from runner.machine.telemetry_cpu import Row
 from runner.messages.of_gpus import DEVICE_TAKEN
-from runner.results import clock_settings, parity
+from runner.results import gpu_facts, parity
 from runner.results.parcel import MAX_EVENTS, MAX_TOTAL_BYTES, MOST_METRICS
 from runner.results.plausible.arrivals import Arrivals
 from runner.results.plausible.counts import Counts
@@ -159,8 +159,8 @@ def _of_devices(gpus: Mapping[str, Sequence[Row]], begin: float, end: float, ite
         "mean_power_watts": joules / (end - begin) if joules is not None and end > begin else None,
         "max_temperature_celsius": max(heat, default=None),
         "device_used_bytes": max(used, default=None),
-        "throttled": bool(reasons & clock_settings.THROTTLED) if reported else None,
-        "throttled_by": clock_settings.names(reasons) if reported else None,
+        "throttled": bool(reasons & gpu_facts.THROTTLED) if reported else None,
+        "throttled_by": gpu_facts.reasons_of(reasons) if reported else None,
     }
 
 

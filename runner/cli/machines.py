@@ -19,7 +19,7 @@ from runner.machine.nvml import NVLINK
 from runner.nodes import node_table
 from runner.nodes.fleet import Fleet, Member, opened_fleet
 from runner.nodes.transports import nodes_of
-from runner.results import clock_settings
+from runner.results import gpu_facts
 from runner.run.options import Options
 from runner.terminal import folded, print_table
 from runner.text import print_document
@@ -103,7 +103,7 @@ def _print_notes(gpus: tuple[Gpu, ...], refused: tuple[Refused, ...], notes: tup
             print(f"{gpu}: compute mode {gpu.compute_mode}")
     states: dict[str, list[str]] = {}
     for gpu in gpus:
-        states.setdefault(clock_settings.state(asdict(gpu)), []).append(gpu.name)
+        states.setdefault(gpu_facts.clock_state(asdict(gpu)), []).append(gpu.name)
     for state, members in states.items():
         print(f"clocks of GPU {', '.join(members)}: {state}")
     for gpu in gpus[:1]:

@@ -328,8 +328,7 @@ def write_index(
     Bundles that are refused are skipped, and named.
     """
     from runner.verify.references.contributed import judge as contributed
-    from runner.verify.references.contributed.index import index_of
-    from runner.verify.references.contributed.site import write
+    from runner.verify.references.contributed.site import index_of, write
 
     bundles = contributed.admitted(collection, note)
     cells = index_of(row for bundle in bundles.values() for row in bundle.rows)

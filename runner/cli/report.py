@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,12 +18,13 @@ from reports.page import rosetta_stone as stone
 from runner.catalog.names import full_name
 from runner.cli.shared import Out, chosen_runs
 from runner.errors import UserError, fix_of
-from runner.paths import PROJECT
-from runner.results.store import write_bytes
+from runner.paths import PROJECT, data_folder
+from runner.results.store import RunStore, write_bytes
 from runner.terminal import folded, print_table
 from runner.text import print_document, visible
 
 if TYPE_CHECKING:
+    from reports.answers.health import Health
     from reports.data.model import Tables
 
 
@@ -50,6 +52,42 @@ def rosetta(
 MOST_NAMED = 6  # runs, above an answer in text
 
 
+def health_of(folders: Sequence[Path]) -> Health:
+    """The health of what some stored runs measured, beside the user's references. A broken reference is a sentence, and no error."""
+    from reports.answers.health import NOT_JUDGED, Health, advice
+    from runner.verify.references import files
+
+    try:
+        manifests = [RunStore(folder).manifest() for folder in folders]
+        runs = " ".join(str(manifest["run_id"]) for manifest in manifests)
+        devices = [entry for manifest in manifests for entry in manifest.get("devices") or ()]
+        folder = Path(os.environ.get("DLBENCH_REFERENCES") or data_folder() / "references")
+        gpus = sum("uuid" in device for device in devices)
+        if not files(folder) and not _is_fleet(gpus):
+            # Nothing can be judged, and reading a large run takes seconds.
+            next_ = advice("not judged", runs, fleets=False, gpus=gpus)
+            return replace(NOT_JUDGED, next=next_)
+        # Most runs are judged by nothing, and this loads all that `runner verify` needs.
+        from runner.verify.judged import judged
+        from runner.verify.references.saved import Shelf
+
+        broken: list[str] = []
+        health = judged(folders, Shelf([folder]).all(broken.append), devices, runs)
+        return replace(health, detail="; ".join(filter(None, [health.detail, *broken])))
+    except UserError as error:
+        return Health("Not judged: see why", "not judged", str(error))
+
+
+def _is_fleet(gpus: int) -> bool:
+    """True if these are enough GPUs to judge each beside the others."""
+    if not gpus:
+        return False
+    # It loads as much.
+    from runner.verify.outliers import FEWEST
+
+    return gpus >= FEWEST
+
+
 def report_path(folder: Path) -> Path:
     """The path of the report that a run writes of itself."""
     return folder / "report.html"
@@ -67,7 +105,6 @@ class Reporter:
         from reports.answers.answers_table import load_and_keep
         from reports.data.tables import FRAMES
         from reports.page.render import write
-        from runner.verify.machine_health import health_of
 
         self._read = None
         self._read = load_and_keep(folder, FRAMES)
@@ -240,7 +277,6 @@ def report(
         return _print_stored(folders, output_format, to_loss)
     # The page's libraries take longer to load than most commands take.
     from reports.page.render import render
-    from runner.verify.machine_health import health_of
 
     try:
         render(folders, output, health_of(folders), to_loss)

@@ -86,7 +86,7 @@ def _registry_refuses(client: Any, name: str) -> tuple[str, str] | None:
 
 def pip_index(scene: Scene) -> Iterator[Check]:
     """The package index that builds use answers. Without it, and with nothing installed, nothing can be measured."""
-    from runner.images.installing import pip_configuration
+    from runner.images import installing
 
     # pip itself is asked: it knows its configuration, proxies, certificates, and a password in a keyring.
     options = ["--no-input", "--disable-pip-version-check", "--retries", "1", "--timeout", str(_TIMEOUT_SECONDS)]
@@ -95,7 +95,7 @@ def pip_index(scene: Scene) -> Iterator[Check]:
     if answer is not None and answer.returncode == 0:
         yield Check("pip index", OK, "it answers")
         return
-    url = os.environ.get("PIP_INDEX_URL") or pip_configuration.read(sys.executable).get("index-url", "")
+    url = os.environ.get("PIP_INDEX_URL") or installing.pip_settings(sys.executable).get("index-url", "")
     shown, secret = _shown(url)
     said = "pip gave no answer" if answer is None else " ".join(answer.stderr.split())
     # Before it is cut: half of a password tells much.

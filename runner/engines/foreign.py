@@ -19,12 +19,11 @@ from bench import rules
 from runner.catalog.addresses import ForeignImage
 from runner.catalog.images import Image, Precision, load_catalog
 from runner.engines import cell_cache
-from runner.engines.base import Engine, Launch, ReadyImage, Running, Slot
+from runner.engines.base import Engine, Launch, ReadyImage, Running, SeveralEngines, Slot, with_threads
 from runner.engines.docker import foreign_image
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.probe import Printed, printed
 from runner.engines.process.host import not_on_cpu_of, precisions_of
-from runner.engines.several import SeveralEngines, with_threads
 from runner.engines.sif import path_of, pin
 from runner.errors import EngineError, ExitCode, code_of
 from runner.paths import PROJECT

@@ -28,6 +28,7 @@ from runner import known_messages
 from runner.catalog.architectures import for_machine
 from runner.catalog.images import LINKS, Image, read_pins
 from runner.errors import EngineError, ExitCode, naming
+from runner.images import installing
 from runner.images.docker_client import (
     DockerError,
     Listing,
@@ -38,7 +39,6 @@ from runner.images.docker_client import (
     pull_image,
     registry_digest,
 )
-from runner.images.installing import pip_configuration
 from runner.images.recipe import (
     BASE_IMAGE_VARIABLE,
     Recipe,
@@ -462,7 +462,7 @@ def pip_settings() -> dict[str, str]:
 
     An empty variable leaves it to the base image. Folders of this machine are not in a build, and its loopback only with its network.
     """
-    configured, settings = pip_configuration.read(sys.executable), {}
+    configured, settings = installing.pip_settings(sys.executable), {}
     for variable, option in _PIP_SETTINGS.items():
         words = os.environ.get(variable, configured.get(option, "")).split()
         if any("@" in word for word in words):

@@ -24,7 +24,7 @@ from runner.images.lock_facts import cuda_alone
 from runner.images.recipe import SharedLayer, build_arguments, layer_bytes, shared_layers
 from runner.images.tried import PAGE, offered, page_text
 from runner.paths import PROJECT
-from runner.results.vendors.known_issues import ABOVE_ALL, load_known_issues
+from runner.results.known_issues import ABOVE_ALL, load_known_issues
 
 # The tables in docs that follow from the catalog: which framework computes what, and which images it has.
 

@@ -31,7 +31,7 @@ from runner.machine.devices import Gpu, Machine
 from runner.plan.combination import Cell, Skip
 from runner.plan.plan import Plan, not_planned
 from runner.results import store
-from runner.results.datasheets import bare_model
+from runner.results.gpu_facts import bare_model
 from runner.results.parcel import Parcel, ParcelError, decode, unpacked_bytes
 from runner.run.begin import manifest_of
 

@@ -10,7 +10,7 @@ from typing import Any
 from runner.nodes.fleet import Member, hellos
 from runner.nodes.wire import Hello
 from runner.plan.plan import Combination
-from runner.results import clock_settings
+from runner.results import gpu_facts
 from runner.text import plural
 
 # How GPUs and their machines are set up, in words, and what is set up otherwise than on the other nodes. Pure.
@@ -53,7 +53,7 @@ OF_GPU: dict[str, Callable[[Entry], str]] = {
     "ECC": _switch("ecc"),
     "PCIe": _lanes,
     "PCIe lanes in use": lambda entry: str(entry.get("pcie_width_now") or "?"),
-    "clocks": clock_settings.state,
+    "clocks": gpu_facts.clock_state,
     "persistence": _switch("persistence"),
     "GPU memory": _memory,
     "compute mode": _text("compute_mode"),

@@ -19,8 +19,8 @@ from runner.catalog.workloads import load_workloads
 from runner.machine.devices import Refused
 from runner.paths import PROJECT
 from runner.plan.plan import Cell, Skip
+from runner.results.known_issues import known_issues
 from runner.results.on_disk.roles import NamedCell
-from runner.results.vendors.known_issues import known_issues
 from runner.run import budget, progress
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job, Span

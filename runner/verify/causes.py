@@ -20,8 +20,8 @@ from runner.results.on_disk import roles
 from runner.results.on_disk.observed import differ
 from runner.results.on_disk.other_work import OtherWork
 from runner.verify.probes.ceilings import OF_THE_DISTRIBUTION, Ceilings, best, is_machine_busy, reference_blas
-from runner.verify.references.clock_telemetry import Telemetry
 from runner.verify.references.facts import Facts
+from runner.verify.references.saved import Telemetry
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from reports.wording import apart, says_nothing, step_interval, too_wide, wide_r
 from runner.errors import ExitCode
 from runner.results import parity
 from runner.results.cells import MOST_NAMES
+from runner.results.known_issues import known_issues
 from runner.results.on_disk.image_names import NO_LOCK, is_address
-from runner.results.vendors.known_issues import known_issues
 from runner.terminal import folded, print_table
 from runner.text import number, plural, visible
 from runner.verify.causes import per_cent

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from runner.nodes import node_table
-from runner.results.datasheets import bare_model
+from runner.results.gpu_facts import bare_model
 from runner.results.store import RunStore
 from runner.results.student import student_quantile
 from runner.verify.outliers import (

@@ -10,8 +10,8 @@ import pytest
 
 import reports.page.render
 from bench import identity
+from runner.cli.report import health_of
 from runner.results.store import RunStore
-from runner.verify.machine_health import health_of
 from tests.browser.chromium import CHROMIUM, DRIVER, Browser
 from tests.fixtures import large, stored, synthetic
 from tests.fixtures.fleets import each_gpu_run

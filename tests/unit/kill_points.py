@@ -26,8 +26,8 @@ import pandas
 
 import reports.page.render
 import runner.cli.matrix
+import runner.cli.report
 import runner.run.execution
-import runner.verify.machine_health
 from reports.data.tables import load
 from runner import engines
 from runner.cli.main import app
@@ -36,7 +36,7 @@ from runner.results.parcel import decode
 from runner.results.plausible import counts, windows
 from runner.results.store import RunStore, read
 
-LOADED = (jinja2, pandas, reports.page.render, runner.cli.matrix, runner.run.execution, runner.verify.machine_health)
+LOADED = (jinja2, pandas, reports.page.render, runner.cli.matrix, runner.run.execution, runner.cli.report)
 
 # What changes a file or a folder, as Python's audit events call it. `fsync` is ours: what was written is not renamed yet.
 CHANGES = (

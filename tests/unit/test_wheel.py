@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import load_catalog
-from runner.images.installing import pip_configuration
+from runner.images import installing
 from runner.paths import PROJECT, find_program
 from tests.fixtures.commands import fresh_runner
 from tests.fixtures.own_files import own_files
@@ -131,7 +131,7 @@ def test_a_cell_is_measured_by_a_wheel_in_an_empty_folder(installed: Runner, tmp
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     words = ("--images", "torch-2.13.0-cpu", "--workloads", "mlp-mnist", "--frameworks", "torch", "--repeats", "1")
     # From where packages come is a setting of this machine, which its user's pip may have.
-    site = {"XDG_CACHE_HOME": cache, **pip_configuration.variables(sys.executable)}
+    site = {"XDG_CACHE_HOME": cache, **installing.pip_variables(sys.executable)}
     measured = installed("matrix", "--engine", "venv", "--gpus", "none", *words, **site)
     assert measured.returncode == 0, measured.stderr
     assert "ok   torch-2.13.0-cpu torch mlp-mnist" in measured.stderr + measured.stdout
@@ -143,7 +143,7 @@ def test_a_cell_is_measured_by_a_wheel_in_an_empty_folder(installed: Runner, tmp
 def test_a_persons_own_network_is_measured_and_verified_by_a_wheel(installed: Runner, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(own_files()["residual_torch.py"])
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    site = {"XDG_CACHE_HOME": cache, **pip_configuration.variables(sys.executable)}
+    site = {"XDG_CACHE_HOME": cache, **installing.pip_variables(sys.executable)}
     words = ("--workloads", "./net.py", "--gpus", "none")
     measured = installed("matrix", "--engine", "venv", "--images", "torch-2.13.0-cpu", "--repeats", "1", *words, **site)
     assert measured.returncode == 0, measured.stderr

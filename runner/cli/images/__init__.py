@@ -22,7 +22,7 @@ class ImageCommands(LazyGroup):
         **dict.fromkeys(("new", "update", "pin"), "lock"),
         **dict.fromkeys(("export", "prune"), "push"),
         **dict.fromkeys(("ci_matrix", "reproduce"), "build"),
-        **dict.fromkeys(("files", "check"), "list"),
+        **dict.fromkeys(("files", "check", "show"), "list"),
     }
     names: ClassVar[Mapping[str, str]] = {
         "list": "Show every image of the catalog.",

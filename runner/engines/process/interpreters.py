@@ -20,11 +20,10 @@ from bench import rules
 from runner.catalog.architectures import emulated
 from runner.catalog.images import Image, load_catalog
 from runner.catalog.names import suggest
-from runner.engines.base import Engine, EngineError, Launch, Running
+from runner.engines.base import Engine, EngineError, Launch, Running, SeveralEngines, with_threads
 from runner.engines.process.host import HostEngine
 from runner.engines.process.installed import KEPT
 from runner.engines.process.process import start_process
-from runner.engines.several import SeveralEngines, with_threads
 from runner.errors import UserError
 from runner.paths import find_program, home
 

@@ -1,8 +1,8 @@
 """Cells in virtual environments made from the same locks as the container images: for machines without an engine.
 
 One environment per image, lock and interpreter, kept in the user's cache. uv installs it in a fifth of pip's time. A site's own pip
-configuration holds: mirrors, extra indexes, wheel folders, certificates, proxies (uv_settings.py). If uv cannot install a lock, pip tries
-it, and the error has pip's words. pip alone installs for Pythons that uv does not know.
+configuration holds: mirrors, extra indexes, wheel folders, certificates, proxies (runner/images/installing.py). If uv cannot install a
+lock, pip tries it, and the error has pip's words. pip alone installs for Pythons that uv does not know.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from runner.engines.process.process import (
     sweep_scratch,
 )
 from runner.errors import DamagedError, naming, system_fault
-from runner.images.installing import pip_configuration, uv_settings
+from runner.images import installing
 from runner.paths import CACHE_FIX, cache_folder, find_program, nearest
 from runner.text import plural, visible
 
@@ -63,7 +63,7 @@ _SHOWN_LINES = 15
 _NOT_FOUND = ("No matching distribution found", "No solution found when resolving")
 
 # Pip's settings that would install elsewhere, as variables of the user's environment.
-_MISPLACING = tuple(f"PIP_{name.upper()}" for name in pip_configuration.MISPLACING)
+_MISPLACING = tuple(f"PIP_{name.upper()}" for name in installing.MISPLACING)
 
 
 class VenvEngine(Engine):
@@ -251,7 +251,7 @@ class NewEnvironment:
         if not self._seeded(interpreter):
             pip = [self._python, "-I", "-m", "ensurepip", "--upgrade", "--default-pip"]
             self._steps.must_succeed(pip, "the environment could not be made: its pip could not be installed")
-        self._steps.settings = pip_configuration.variables(self._python)
+        self._steps.settings = installing.pip_variables(self._python)
         self._pip = [self._python, "-m", "pip", "--no-input", "--disable-pip-version-check", "install"]
         if interpreter.release < OLD_PIP_BELOW:
             lock = folder / "pip.lock"
@@ -264,12 +264,12 @@ class NewEnvironment:
         """Install the interpreter's own pip by uv; False where there is no uv, or the interpreter's wheels lie elsewhere."""
         if self._uv is None:
             return False
-        wheels = pip_configuration.bundled_wheels(str(interpreter.path))
+        wheels = installing.bundled_wheels(str(interpreter.path))
         return bool(wheels) and self._steps.succeeds([*self._by_uv(), "--offline", *wheels], uv=True)
 
     def _by_uv(self) -> list[str]:
         assert self._uv is not None
-        return [self._uv, "pip", "install", "--python", self._python, *uv_settings.FLAGS]
+        return [self._uv, "pip", "install", "--python", self._python, *installing.UV_FLAGS]
 
     def install(self, lock: Path) -> None:
         """Install what a lock names, wheels only."""
@@ -404,10 +404,10 @@ class _Steps:
                 clock.cancel()
 
     def _options(self) -> dict[str, str]:
-        return uv_settings.effective(self.settings or {}, self._users())
+        return installing.pip_options(self.settings or {}, self._users())
 
     def _as_uv(self, command: Sequence[str]) -> list[str]:
-        return [*command, *uv_settings.arguments(self._options())]
+        return [*command, *installing.uv_arguments(self._options())]
 
     def _users(self) -> dict[str, str]:
         """The user's variables that an installer may see."""
@@ -420,7 +420,7 @@ class _Steps:
     def _variables(self, programs: Path | None, uv: bool) -> dict[str, str]:
         environment = (self.settings or {}) | self._users() | {"PIP_USER": "0"}
         if uv:
-            environment = uv_settings.variables(self._options(), environment)
+            environment = installing.uv_variables(self._options(), environment)
         if self.settings is not None:
             environment["PIP_CONFIG_FILE"] = os.devnull
         if programs:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.results import clock_settings
+from runner.results import gpu_facts
 from runner.results.on_disk import roles
 from runner.results.on_disk.other_work import MOST
 from runner.results.rows import floats
@@ -85,7 +85,7 @@ def _reasons(often: Names | None, ever: Names | None, throttled: bool | None) ->
     throttled. A GPU meets its power limit now and then: that counts by its share of the time, where this is known."""
     if often is None and ever is None and throttled is None:
         return None
-    seen = {*(often or ()), *(name for name in ever or () if often is None or name != clock_settings.POWER_CAP)}
+    seen = {*(often or ()), *(name for name in ever or () if often is None or name != gpu_facts.POWER_CAP)}
     return tuple(sorted(seen)) or (("an unnamed reason",) if throttled else ())
 
 
@@ -101,8 +101,8 @@ def _steady(windows: Windows, seconds: Array) -> Array | None:
 def _held_back(bits: Array) -> Iterator[tuple[str, Names]]:
     told = bits[np.isfinite(bits)].astype(np.int64)
     if len(told):
-        often = sum(bit for bit in clock_settings.REASONS if np.mean((told & bit) > 0) >= _LEAST_SHARE)
-        yield _BITS, tuple(clock_settings.names(often))
+        often = sum(bit for bit in gpu_facts.CLOCK_REASONS if np.mean((told & bit) > 0) >= _LEAST_SHARE)
+        yield _BITS, tuple(gpu_facts.reasons_of(often))
 
 
 def changes(before: Sequence[Observed], after: Sequence[Observed], cpus: int) -> tuple[tuple[str, str, str], ...]:

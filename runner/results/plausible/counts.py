@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench import rules
-from runner.results.datasheets import ABOVE_PEAK, FEWER_IN_CONVOLUTION, datasheet
+from runner.results.gpu_facts import ABOVE_PEAK, FEWER_IN_CONVOLUTION, datasheet
 
 # The arithmetic of a step: no device computes it faster than its datasheet says.
 

@@ -23,7 +23,7 @@ from runner.errors import first_problem
 from runner.machine import lease, telemetry
 from runner.machine.telemetry_cpu import Row
 from runner.plan.plan import Cell
-from runner.results import clock_settings, store
+from runner.results import gpu_facts, store
 from runner.run.dispatch import Place, places
 from runner.run.progress import say
 from runner.run.prospect import Prospect
@@ -247,7 +247,7 @@ def _with_telemetry(load: PrintedLoad, when: Round, rows: Sequence[Row], board: 
         sm_megahertz=_median(inside, "sm_megahertz"),
         power_watts=_median(inside, "power_watts"),
         celsius=_median(inside, "temperature_celsius"),
-        held_back_by=tuple(clock_settings.names(reasons)),
+        held_back_by=tuple(gpu_facts.reasons_of(reasons)),
     )
 
 

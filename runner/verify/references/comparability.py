@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from reports.wording import apart
-from runner.results.datasheets import bare_model
+from runner.results.gpu_facts import bare_model
 from runner.results.on_disk import roles
 from runner.results.statistics import Array, timings
 from runner.text import plural

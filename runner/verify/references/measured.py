@@ -12,7 +12,7 @@ import numpy as np
 
 from runner.results import cells, parity, store
 from runner.results.cells import StoredCell
-from runner.results.datasheets import bare_model
+from runner.results.gpu_facts import bare_model
 from runner.results.on_disk.image_names import as_file_name
 from runner.results.on_disk.observed import observed
 from runner.results.rank.ranking import levelled_run
@@ -20,10 +20,17 @@ from runner.results.rows import Place, by_repeat, parts, rows_of
 from runner.results.statistics import Array, log_levels
 from runner.text import in_a_line, plural
 from runner.verify.probes.ceilings import Ceilings, CeilingsError, parse
-from runner.verify.references.clock_telemetry import Telemetry, summarise
 from runner.verify.references.comparability import IDENTITY, conditions, device_of, excuses, same_device
 from runner.verify.references.facts import DifferentFact, Facts, facts_of
-from runner.verify.references.saved import FEWEST_WINDOWS, Reference, SavedCell, SavedError, make
+from runner.verify.references.saved import (
+    FEWEST_WINDOWS,
+    Reference,
+    SavedCell,
+    SavedError,
+    Telemetry,
+    make,
+    summarise_telemetry,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,7 +123,7 @@ def _telemetry(telemetry: Mapping[Place, pa.Table], cell: StoredCell) -> Telemet
         steady = [at for at, stage in enumerate(windows.stage) if stage == "steady"]
         spans = [(float(windows.begin[at]), float(windows.begin[at] + windows.seconds[at])) for at in steady]
         columns = ["device", "seconds", "sm_megahertz", "throttle_reasons"]
-        if summary := summarise(rows.select(columns).to_pylist(), spans, observed(repeat.row, windows, rows)):
+        if summary := summarise_telemetry(rows.select(columns).to_pylist(), spans, observed(repeat.row, windows, rows)):
             return summary
     return None
 

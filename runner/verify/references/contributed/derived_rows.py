@@ -32,7 +32,7 @@ from runner.kit.imported import Imported, import_archive
 from runner.kit.shared_run import Bundle, Frozen, Pseudonym, RunFacts, SharedCell
 from runner.paths import PROJECT, cache_folder
 from runner.results.cells import StoredRepeat
-from runner.results.datasheets import bare_model
+from runner.results.gpu_facts import bare_model
 from runner.results.rows import Row
 from runner.results.statistics import Array
 from runner.results.store import read_bytes, tables_of, write_bytes

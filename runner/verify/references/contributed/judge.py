@@ -19,7 +19,7 @@ from runner.text import in_a_line, number, plural
 from runner.verify.outliers import spread_of
 from runner.verify.references.contributed import derived_rows
 from runner.verify.references.contributed.derived_rows import BundleRow, Derived, derived
-from runner.verify.references.contributed.index import cell_id, index_of
+from runner.verify.references.contributed.site import cell_id, index_of
 from runner.verify.verdict import MARGINS
 
 Verdict = Literal["accepted", "open", "refused"]

@@ -23,7 +23,7 @@ from reports.data.operators import Peak, RateCurve, peak_of, utilised
 from reports.page import assembly
 from reports.page.markdown_report import markdown
 from runner.results.cells import Key
-from runner.results.datasheets import datasheet
+from runner.results.gpu_facts import datasheet
 from runner.results.plausible.counts import least_bytes
 from runner.results.store import RunStore, arrow_schema
 from tests.fixtures import stored, synthetic

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import load_catalog
-from runner.doctor import container_engine, other_engines
+from runner.doctor import container_engine, diagnosis
 from runner.doctor.scene import OK, WARN, Check, Scene
 from runner.engines import choose, sif
 from runner.engines.podman import PodmanEngine
@@ -39,17 +39,17 @@ def apptainer(folder: Path, refusal: str = "") -> None:
 
 
 def test_nothing_is_said_of_an_engine_that_is_not_here(programs: Path) -> None:
-    assert [*other_engines.podman(SCENE), *other_engines.apptainer(SCENE)] == []
+    assert [*diagnosis.podman(SCENE), *diagnosis.apptainer(SCENE)] == []
 
 
 def test_an_apptainer_that_starts_a_container_is_well_and_one_without_mksquashfs_makes_no_sif(programs: Path) -> None:
     apptainer(programs)
-    said, lacks = other_engines.apptainer(SCENE)
+    said, lacks = diagnosis.apptainer(SCENE)
     assert (said.status, "none was started" in said.saw) == (OK, True)
     assert (lacks.status, lacks.fix) == (WARN, "install squashfs-tools")
     write(programs, "mksquashfs", "")
     (sif.own_folder() / f"x@1+{'a' * 64}.sif").touch()
-    (started,) = other_engines.apptainer(SCENE)
+    (started,) = diagnosis.apptainer(SCENE)
     assert (started.status, "a container of x@1+" in started.saw) == (OK, True)
 
 
@@ -67,7 +67,7 @@ def test_a_container_that_does_not_start_has_the_remedy_of_its_own_reason(
 ) -> None:
     apptainer(programs, refusal)
     (sif.own_folder() / f"x@1+{'a' * 64}.sif").touch()
-    (said,) = other_engines.apptainer(SCENE)
+    (said,) = diagnosis.apptainer(SCENE)
     assert (said.status, fix in said.fix, refusal in said.saw) == (WARN, True, True), said
     assert "`--engine apptainer` starts no cell here" in said.means
 
@@ -87,12 +87,12 @@ def test_a_user_who_may_make_no_namespace_or_open_no_fuse_is_told_before_a_cell_
     device = tmp_path / "fuse"
     if fuse:
         device.touch()
-    monkeypatch.setattr(other_engines, "_FUSE", device)
-    assert all("starts no cell" not in one.means for one in other_engines.apptainer(SCENE)), "root needs neither"
+    monkeypatch.setattr(diagnosis, "_FUSE", device)
+    assert all("starts no cell" not in one.means for one in diagnosis.apptainer(SCENE)), "root needs neither"
     folder = sif.own_folder()
     monkeypatch.setattr(sif, "own_folder", lambda: folder)
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    (said,) = other_engines.apptainer(SCENE)
+    (said,) = diagnosis.apptainer(SCENE)
     assert (said.status, words in said.fix) == (WARN, True), said
 
 
@@ -106,14 +106,14 @@ def test_podman_with_crun_on_a_machine_with_both_control_groups_is_told_to_take_
     monkeypatch.setattr(PodmanEngine, "unavailable", lambda self: None)
     monkeypatch.setattr(PodmanEngine, "info", {"DefaultRuntime": runtime})
     monkeypatch.setattr(PodmanEngine, "guarantees", lambda self: "held")
-    monkeypatch.setattr(other_engines, "_BOTH", tmp_path if both else tmp_path / "none")
-    (said,) = other_engines.podman(SCENE)
+    monkeypatch.setattr(diagnosis, "_BOTH_HIERARCHIES", tmp_path if both else tmp_path / "none")
+    (said,) = diagnosis.podman(SCENE)
     assert (said.status, words in said.fix) == (WARN if words else OK, True), said
 
 
 def test_a_podman_whose_service_does_not_run_says_how_it_is_started(programs: Path) -> None:
     write(programs, "podman", "")
-    (said,) = other_engines.podman(SCENE)
+    (said,) = diagnosis.podman(SCENE)
     assert (said.status, "podman.socket" in said.saw) == (WARN, True), said
 
 

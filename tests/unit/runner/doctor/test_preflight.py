@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from runner.cli.main import app
 from runner.doctor import preflight
+from runner.doctor.preflight import BLOCKS, Bits, Product, odd_ones
 from runner.doctor.scene import FAIL, LACKING, OK, OPEN, Check, Scene
 from runner.engines import trial
 from runner.engines.base import ReadyImage
@@ -28,7 +29,6 @@ from runner.machine import lease
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.paths import PROJECT
 from runner.run.options import Options
-from runner.verify.probes.same_bits import BLOCKS, Bits, Product, odd_ones
 from runner.verify.references.saved import make
 from tests.fixtures.json_documents import valid
 from tests.fixtures.plans import image, make_cell

@@ -17,11 +17,10 @@ import pytest
 from runner.catalog.addresses import ForeignImage, addresses
 from runner.catalog.images import version_contradiction, version_proof
 from runner.engines import foreign as look
-from runner.engines.base import Engine, Exit, Launch, ReadyImage, Slot
+from runner.engines.base import Engine, Exit, Launch, ReadyImage, Slot, with_threads
 from runner.engines.docker import foreign_image
 from runner.engines.foreign import ForeignImages, Looked, _bare, looked_inside
 from runner.engines.probe import Printed
-from runner.engines.several import with_threads
 from runner.engines.sif import pin
 from runner.errors import BadFileError, CannotBeginError, EngineError, UserError
 from runner.paths import PROJECT

@@ -21,10 +21,9 @@ from bench import identity
 from runner.catalog.images import PROJECT, Image, load_catalog
 from runner.engines.process.venv import OLD_PIP
 from runner.errors import EngineError, EngineGoneError
-from runner.images import builder
+from runner.images import builder, installing
 from runner.images import recipe as recipes
 from runner.images.docker_client import DockerError, Listing
-from runner.images.installing import pip_configuration
 
 
 @pytest.fixture
@@ -248,7 +247,7 @@ def no_pip_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_pip_conf(no_pip_settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """And has no pip.conf: pip takes a second to say that."""
-    monkeypatch.setattr(pip_configuration, "read", lambda python: {})
+    monkeypatch.setattr(installing, "pip_settings", lambda python: {})
 
 
 def test_a_build_gets_the_package_index_of_the_environment_that_it_can_reach(

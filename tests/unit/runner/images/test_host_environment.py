@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.images.installing import host_environment
+from runner.images import installing
 from runner.paths import PROJECT
 
 LOCK = (PROJECT / "requirements-host.lock").read_text()
@@ -19,10 +19,10 @@ LOCK = (PROJECT / "requirements-host.lock").read_text()
 def test_a_pin_is_its_line_with_all_its_digests_and_nothing_of_the_next_one() -> None:
     uv = "uv==1.2 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n"
     lock = f"uv-extra==9 \\\n    --hash=sha256:00\n{uv}wheel==3 \\\n    --hash=sha256:cc\n"
-    assert host_environment.pin(lock, "uv") == uv
-    assert host_environment.pin(lock, "wheel") == "wheel==3 \\\n    --hash=sha256:cc\n"
+    assert installing.pin(lock, "uv") == uv
+    assert installing.pin(lock, "wheel") == "wheel==3 \\\n    --hash=sha256:cc\n"
     with pytest.raises(SystemExit, match="the lock has no pip"):
-        host_environment.pin(lock, "pip")
+        installing.pin(lock, "pip")
 
 
 def test_whatever_is_fetched_for_the_host_is_held_to_a_digest_also_where_uv_fails(
@@ -30,16 +30,16 @@ def test_whatever_is_fetched_for_the_host_is_held_to_a_digest_also_where_uv_fail
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".venv").mkdir()
-    (tmp_path / "some.lock").write_text(host_environment.pin(LOCK, "uv"))
+    (tmp_path / "some.lock").write_text(installing.pin(LOCK, "uv"))
     commands: list[list[str]] = []
 
     def run(command: list[str], *rest: object, **more: object) -> bool:
         commands.append([str(word) for word in command])
         return "uv" not in Path(command[0]).name
 
-    monkeypatch.setattr(host_environment, "_succeeds", run)
-    monkeypatch.setattr(host_environment.pip_configuration, "variables", lambda python: {})
-    host_environment.main("some.lock")
+    monkeypatch.setattr(installing, "_succeeds", run)
+    monkeypatch.setattr(installing, "pip_variables", lambda python: {})
+    installing.main("some.lock")
     installs = [words for words in commands if "install" in words]
     # pip's own wheel; uv; the lock and the checkout, by uv and then by pip.
     assert len(installs) == 6
@@ -55,9 +55,9 @@ def test_a_checkout_gets_its_environment_in_one_step_that_says_what_it_does(tmp_
     shutil.copytree(PROJECT, tmp_path, ignore=left_out, dirs_exist_ok=True)
     # Of the lock what builds the checkout, and uv.
     names = ("uv", "hatchling", "packaging", "pathspec", "pluggy", "trove-classifiers")
-    (tmp_path / "some.lock").write_text("".join(host_environment.pin(LOCK, name) for name in names))
+    (tmp_path / "some.lock").write_text("".join(installing.pin(LOCK, name) for name in names))
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    command = [sys.executable, "-m", "runner.images.installing.host_environment", "some.lock"]
+    command = [sys.executable, "-m", "runner.images.installing", "some.lock"]
     ended = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "making .venv: uv installs the 6 packages of some.lock\n"

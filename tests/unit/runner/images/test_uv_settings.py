@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.images.installing import uv_settings
+from runner.images import installing
 
 
 @pytest.mark.parametrize(
@@ -32,16 +32,16 @@ from runner.images.installing import uv_settings
     ],
 )
 def test_each_setting_of_pip_is_an_argument_of_uv(configured: dict[str, str], expected: list[str]) -> None:
-    assert uv_settings.arguments(uv_settings.effective(configured, {})) == expected
+    assert installing.uv_arguments(installing.pip_options(configured, {})) == expected
 
 
 def test_a_folder_of_wheels_that_is_not_there_is_passed_over_as_pip_does(tmp_path: Path) -> None:
     links = f"{tmp_path} {tmp_path / 'gone'} file://{tmp_path / 'gone'} file://{tmp_path}"
-    assert uv_settings.arguments({"find-links": links}) == ["--find-links", str(tmp_path)] * 2
+    assert installing.uv_arguments({"find-links": links}) == ["--find-links", str(tmp_path)] * 2
 
 
 def test_a_variable_of_the_user_goes_before_a_file_of_the_site() -> None:
-    options = uv_settings.effective(
+    options = installing.pip_options(
         {"PIP_INDEX_URL": "https://site", "PIP_CERT": "/site"}, {"PIP_INDEX_URL": "https://mine"}
     )
     assert options == {"index-url": "https://mine", "cert": "/site"}
@@ -55,7 +55,7 @@ def test_certificates_proxies_and_times_are_variables_of_uv() -> None:
         "timeout": "180",
         "retries": "9",
     }
-    environment = uv_settings.variables(
+    environment = installing.uv_variables(
         options, {"PATH": "/bin", "https_proxy": "http://other", "SSL_CERT_FILE": "/else"}
     )
     proxies = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
@@ -70,13 +70,13 @@ def test_certificates_proxies_and_times_are_variables_of_uv() -> None:
 
 
 def test_what_pip_takes_its_authorities_from_otherwise_holds_for_uv() -> None:
-    assert uv_settings.variables({}, {"REQUESTS_CA_BUNDLE": "/ca.pem"})["SSL_CERT_FILE"] == "/ca.pem"
-    assert uv_settings.variables({}, {"SSL_CERT_FILE": "/own.pem"})["SSL_CERT_FILE"] == "/own.pem"
+    assert installing.uv_variables({}, {"REQUESTS_CA_BUNDLE": "/ca.pem"})["SSL_CERT_FILE"] == "/ca.pem"
+    assert installing.uv_variables({}, {"SSL_CERT_FILE": "/own.pem"})["SSL_CERT_FILE"] == "/own.pem"
 
 
 def test_the_cache_lies_where_the_site_has_pips() -> None:
-    assert uv_settings.variables({"cache-dir": "/large"}, {})["UV_CACHE_DIR"] == "/large/uv"
-    assert uv_settings.variables({"cache-dir": "/large"}, {"UV_CACHE_DIR": "/own"})["UV_CACHE_DIR"] == "/own"
+    assert installing.uv_variables({"cache-dir": "/large"}, {})["UV_CACHE_DIR"] == "/large/uv"
+    assert installing.uv_variables({"cache-dir": "/large"}, {"UV_CACHE_DIR": "/own"})["UV_CACHE_DIR"] == "/own"
 
 
 def test_of_uvs_own_variables_only_those_hold_that_say_from_where_and_how_to_fetch() -> None:
@@ -86,4 +86,4 @@ def test_of_uvs_own_variables_only_those_hold_that_say_from_where_and_how_to_fet
     others = dict.fromkeys(
         ("UV_TARGET", "UV_LINK_MODE", "UV_CONSTRAINT", "UV_NO_VERIFY_HASHES", "UV_COMPILE_BYTECODE"), "x"
     )
-    assert uv_settings.variables({}, hold | others) == hold
+    assert installing.uv_variables({}, hold | others) == hold

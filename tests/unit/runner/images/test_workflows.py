@@ -174,7 +174,7 @@ def test_nothing_that_a_workflow_installs_comes_without_a_hash() -> None:
     installs = re.findall(
         r"pip install.*", "\n".join(step.get("run", "") for name in [*FILES, *ACTIONS] for step in steps(name))
     )
-    # The Makefile's are in runner/images/installing/host_environment.py, which has a test of this.
+    # The Makefile's are in runner/images/installing/installing.py, which has a test of this.
     assert "pip install" not in (PROJECT / "Makefile").read_text()
     assert len(installs) >= 3
     own = [line for line in installs if "--require-hashes" not in line]

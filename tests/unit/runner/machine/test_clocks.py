@@ -16,7 +16,7 @@ import pytest
 
 from runner.catalog.images import PROJECT
 from runner.machine import clocks, lease
-from runner.results.clock_settings import settings
+from runner.results.gpu_facts import gpu_settings
 from runner.results.store import RunStore
 from runner.run import execution
 from tests.fixtures import synthetic
@@ -169,8 +169,8 @@ def test_a_run_records_which_of_its_gpus_were_locked(fleet: Show, leases: Path, 
     with execution._clocks(prospect, run, BOARDS):
         assert asked(file) == ["0 1500 1500"]
     first, second = run.manifest()["devices"]
-    assert settings(first) == "clocks locked at 1500 MHz"
-    assert settings(second) == "clocks float, at most 2040 MHz"
+    assert gpu_settings(first) == "clocks locked at 1500 MHz"
+    assert gpu_settings(second) == "clocks float, at most 2040 MHz"
     assert asked(file)[1:] == ["0 reset"]
 
 
@@ -192,7 +192,7 @@ def test_settings_are_told_as_far_as_a_run_recorded_them() -> None:
         "application_sm_megahertz": 900,
         "max_sm_megahertz": 1980,
     }
-    assert settings(entry) == (
+    assert gpu_settings(entry) == (
         "clocks application clock 900 MHz, at most 1980 MHz; power limit 350 W, by default 700 W; ECC on; "
         "persistence mode off; VBIOS 9; compute mode default"
     )
@@ -202,4 +202,4 @@ def test_settings_are_told_as_far_as_a_run_recorded_them() -> None:
         "ecc": "yes",
         "vbios": "x" * 500,
     }
-    assert settings(odd) == f"clocks float; VBIOS {'x' * 100}"
+    assert gpu_settings(odd) == f"clocks float; VBIOS {'x' * 100}"

@@ -17,7 +17,7 @@ from runner.errors import UserError
 from runner.machine import detect as detection
 from runner.machine.detect import detect
 from runner.machine.nvml import NVLINK
-from runner.results.clock_settings import state
+from runner.results.gpu_facts import clock_state
 from tests.fixtures.json_documents import valid
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, environment, uuid_of
 
@@ -171,10 +171,10 @@ def test_what_clocks_and_power_are_set_to_is_told(fleet: Show) -> None:
     assert (first.default_power_limit_watts, first.vbios, first.compute_mode) == (72.0, "9.8", "exclusive process")
     assert (first.max_sm_megahertz, first.max_memory_megahertz) == (2040, 6251)
     assert (first.application_sm_megahertz, first.application_memory_megahertz) == (1500, 6251)
-    assert state(asdict(first)) == "application clock 1500 MHz, at most 2040 MHz"
-    assert state(asdict(second)) == "float, at most 2040 MHz"
-    assert state(asdict(replace(second, locked_sm_megahertz=1200))) == "locked at 1200 MHz"
-    assert (third.vbios, third.compute_mode, state(asdict(third))) == (None, None, "float")
+    assert clock_state(asdict(first)) == "application clock 1500 MHz, at most 2040 MHz"
+    assert clock_state(asdict(second)) == "float, at most 2040 MHz"
+    assert clock_state(asdict(replace(second, locked_sm_megahertz=1200))) == "locked at 1200 MHz"
+    assert (third.vbios, third.compute_mode, clock_state(asdict(third))) == (None, None, "float")
 
 
 def test_a_gpu_on_which_nobody_may_compute_is_refused_with_what_to_do(fleet: Show) -> None:

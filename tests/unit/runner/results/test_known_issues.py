@@ -12,7 +12,7 @@ from packaging.version import Version
 from reports.data import tables
 from runner.catalog.images import load_catalog, read_pins
 from runner.images.lock_facts import nvidia_version
-from runner.results.vendors.known_issues import KnownIssuesError, known_issues, load_known_issues
+from runner.results.known_issues import KnownIssuesError, known_issues, load_known_issues
 from runner.run import outlook
 from runner.verify import output
 from tests.fixtures import stored, synthetic

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pynvml
 
-from runner.results import clock_settings
+from runner.results import gpu_facts
 
 
 def test_the_bits_are_nvmls() -> None:
-    assert set(clock_settings.REASONS) == {
+    assert set(gpu_facts.CLOCK_REASONS) == {
         pynvml.nvmlClocksEventReasonSwPowerCap,
         pynvml.nvmlClocksThrottleReasonHwSlowdown,
         pynvml.nvmlClocksEventReasonSwThermalSlowdown,
@@ -18,6 +18,6 @@ def test_the_bits_are_nvmls() -> None:
 
 
 def test_a_gpu_at_its_power_limit_is_held_back_but_not_throttled() -> None:
-    assert clock_settings.HELD_BACK & 0x4
-    assert not clock_settings.THROTTLED & 0x4
-    assert clock_settings.names(0x1 | 0x4 | 0x40) == ["power cap", "hardware thermal slowdown"]
+    assert gpu_facts.HELD_BACK & 0x4
+    assert not gpu_facts.THROTTLED & 0x4
+    assert gpu_facts.reasons_of(0x1 | 0x4 | 0x40) == ["power cap", "hardware thermal slowdown"]

@@ -9,7 +9,7 @@ import pytest
 
 from runner.verify.causes import Case, causes, dropped
 from runner.verify.probes.ceilings import Ceilings
-from runner.verify.references.clock_telemetry import Telemetry, summarise
+from runner.verify.references.saved import Telemetry, summarise_telemetry
 from tests.unit.runner.verify.test_references import facts
 
 
@@ -130,11 +130,11 @@ def test_telemetry_is_told_of_the_steady_windows_only_and_without_the_cpu() -> N
         for s in range(12)
     ]
     rows += [{"device": "cpu", "seconds": 5.0, "cpu_seconds": 1.0}]
-    found = summarise(rows, [(2.0, 5.0), (5.0, 10.0)], {"temperature_celsius": 60.0})
+    found = summarise_telemetry(rows, [(2.0, 5.0), (5.0, 10.0)], {"temperature_celsius": 60.0})
     shares = {"software thermal slowdown": 2 / 9}
     assert found == Telemetry(sm_megahertz=1006.0, throttled=shares, medians={"temperature_celsius": 60.0})
-    assert summarise(rows, [], {}) is None
-    assert summarise([], [(0.0, 1.0)], {}) is None
+    assert summarise_telemetry(rows, [], {}) is None
+    assert summarise_telemetry([], [(0.0, 1.0)], {}) is None
 
 
 def test_a_cuda_version_that_is_no_version_names_no_cause() -> None:

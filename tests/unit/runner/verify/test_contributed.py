@@ -25,11 +25,11 @@ from runner.results.parcel import Parcel
 from runner.results.store import RunStore
 from runner.verify.outliers import spread_of
 from runner.verify.references.comparability import among_machines
-from runner.verify.references.contributed import derived_rows, index, judge
+from runner.verify.references.contributed import derived_rows, judge, site
 from runner.verify.references.contributed import judge as contributed
 from runner.verify.references.contributed.derived_rows import Derived
-from runner.verify.references.contributed.index import IndexCell
 from runner.verify.references.contributed.judge import FEWEST_BESIDE, MOST, BundleJudge, Judgement, comment
+from runner.verify.references.contributed.site import IndexCell
 from tests.fixtures import indexes
 from tests.fixtures.contributions import IMAGE, MODELS, Events, Forge, beside, cell_of, contribution, retold
 from tests.fixtures.events import in_windows
@@ -397,13 +397,11 @@ def test_a_machine_counts_once_however_many_gpus_and_days_it_brings(few: tuple[P
     first = next(row for row in rows if row.facts.image != CELL_OF_ANOTHER_IMAGE)
     later = first.model_copy(update={"created": "2026-12-01T10:00:00+00:00"})
     beside = first.model_copy(update={"device": "z"})
-    cells = index.index_of([*rows, later, beside])
+    cells = site.index_of([*rows, later, beside])
     cell = max(cells, key=lambda cell: len(cell.machines))
     assert len(cell.machines) == 5
     assert [len(machine.sessions) for machine in cell.machines if machine.name == first.machine] == [2]
-    assert (
-        cell.id == index.cell_id(first.facts) == index.cell_id(later.facts.model_copy(update={"driver_version": "1"}))
-    )
+    assert cell.id == site.cell_id(first.facts) == site.cell_id(later.facts.model_copy(update={"driver_version": "1"}))
     assert cell.spread is None
 
 
@@ -449,7 +447,7 @@ class Siege:
         self.there[f"{bundle.rows[0].contributor}/model/image/workload/{len(self.there)}.tar.gz"] = bundle
 
     def norm(self) -> IndexCell:
-        (cell,) = index.index_of(row for bundle in self.there.values() for row in bundle.rows)
+        (cell,) = site.index_of(row for bundle in self.there.values() for row in bundle.rows)
         return cell
 
     def bring(self, level: float, account: str, a_person_says_yes: bool, machine: str = "") -> Judgement:
@@ -497,7 +495,7 @@ def test_after_the_siege_a_machine_with_10_percent_off_is_still_told(sign: int) 
     honest = siege.norm().seconds
     siege.push(21, 1, sign, a_person_says_yes=True)
     own = [np.array([1.1 * honest])] * 3
-    among = among_machines("NVIDIA A100", own, index.reference_of(siege.norm(), "").cells[0])
+    among = among_machines("NVIDIA A100", own, site.reference_of(siege.norm(), "").cells[0])
     assert 1.07 < among.ratio < 1.13
     assert "times as long as the median of 6 machines" in str(among)
     late = siege.bring(1.2 * honest, "honest-late", a_person_says_yes=False)
@@ -588,9 +586,9 @@ def test_the_newest_bundle_does_not_choose_what_a_cell_is_compared_as() -> None:
             "created": "2026-11-29T10:00:00+00:00",
         }
     )
-    (cell,) = index.index_of([*rows, odd])
+    (cell,) = site.index_of([*rows, odd])
     assert cell.facts == indexes.facts_of()
-    (cell,) = index.index_of([rows[0], odd])
+    (cell,) = site.index_of([rows[0], odd])
     assert cell.facts == odd.facts, "of two the newest says it"
 
 

@@ -24,8 +24,7 @@ from runner.verify.outliers import SMALLEST_KNOWN_GAP, _gaps_of, _spread, known_
 from runner.verify.output import details
 from runner.verify.peer_comparison import with_fleets
 from runner.verify.references.comparability import FEWEST_KNOWN
-from runner.verify.references.contributed.index import index_of, reference_of
-from runner.verify.references.contributed.site import IndexSite, SiteError, references_for
+from runner.verify.references.contributed.site import IndexSite, SiteError, index_of, reference_of, references_for
 from runner.verify.references.measured import read_runs
 from runner.verify.references.saved import Reference
 from runner.verify.verification import assess

@@ -11,8 +11,8 @@ from reports.answers.health import Health
 from reports.answers.overview import overview
 from reports.data import tables
 from reports.page.assembly import page_of
+from runner.cli.report import health_of
 from runner.results.store import RunStore
-from runner.verify.machine_health import health_of
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import Shelf
 from tests.fixtures import stored, synthetic

@@ -20,11 +20,20 @@ from bench import identity
 from runner.cli import verify
 from runner.results.store import TABLES, RunStore, StoreError
 from runner.verify.references import SUFFIX, saved
-from runner.verify.references.clock_telemetry import Telemetry
 from runner.verify.references.comparability import IDENTITY, excuses, reference_for
 from runner.verify.references.facts import Facts, facts_of
 from runner.verify.references.measured import read_runs, reference_of
-from runner.verify.references.saved import MAX_ROWS, Reference, SavedCell, SavedError, Shelf, make, read, to_bytes
+from runner.verify.references.saved import (
+    MAX_ROWS,
+    Reference,
+    SavedCell,
+    SavedError,
+    Shelf,
+    Telemetry,
+    make,
+    read,
+    to_bytes,
+)
 from tests.fixtures import stored
 from tests.fixtures.synthetic import FAILED, LEVELS, make_run
 

@@ -1,1 +1,0 @@
-"""Faults that vendors publish of their libraries, matched with stored cells, planned cells and images."""
