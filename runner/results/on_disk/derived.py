@@ -388,6 +388,12 @@ def _locked(place: Path, kind: int) -> Iterator[None]:
         os.close(descriptor)
 
 
+class NoKeyError(StoreError):
+    """The cache folder holds no key and takes none: somebody put a file in its place, for example. No command was given wrongly."""
+
+    exit_code = ExitCode.CANNOT_BEGIN
+
+
 def make_key() -> None:
     """Make the key of this installation, if there is none: a disk that is full later keeps no run from being read. Raises StoreError."""
     _key()
@@ -406,7 +412,7 @@ def _key() -> bytes:
         # Another folder would help nobody where the key is: the runs of this installation are signed with it.
         if code_of_fault(error) is ExitCode.CANNOT_BEGIN and path.exists():
             raise
-        raise StoreError(
+        raise NoKeyError(
             f"{path} cannot be used ({error.strerror}), and no run is read without it; set XDG_CACHE_HOME to a folder of yours"
         ) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -30,7 +31,7 @@ from runner.engines.process.venv import COMPLETE, environment_folder
 from runner.machine import telemetry_cpu
 from runner.machine.devices import Gpu, Process
 from tests.fixtures.json_documents import valid
-from tests.fixtures.mounts import TROUBLES, tmpfs
+from tests.fixtures.mounts import TROUBLES, filled, tmpfs
 from tests.stand_ins.fleet import FakeGpu, Fleet, environment
 
 GPU = Gpu(0, "GPU-a", "NVIDIA L4", "8.9", 24 << 30, "580.1", (0,), cuda_driver="13.0", persistence=True)
@@ -425,6 +426,41 @@ def test_the_disk_of_the_engine_s_images_is_named_with_what_it_does_not_do(
         assert saw in check.saw
         assert "data-root" in check.fix
         assert next(doctor_folders.folders(scene)).status != FAIL, "mended, it is no fault any more"
+
+
+# The options of a file system with each fault, and the system's words for it; and what shall befall it then.
+FAULTS = {
+    "full": ("size=24m,nr_inodes=400", "No space left on device"),
+    "read-only": ("ro", "Read-only file system"),
+    "no inodes": ("nr_inodes=2", "No space left on device"),
+    "noexec": ("noexec", "runs no programs"),
+}
+# The row of each folder that a run uses, and the remedy that it names.
+FOLDERS = {"cache": "set XDG_CACHE_HOME", "temporary": "set TMPDIR", "results": "--results", "images": "data-root"}
+
+
+@pytest.mark.parametrize("row", FOLDERS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_folder_of_a_run_is_named_with_its_fault_and_remedy(
+    fault: str, row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of noexec only the cache suffers, from which programs run."""
+    options, words = FAULTS[fault]
+    for name, place in {"XDG_CACHE_HOME": "cache", "TMPDIR": "temporary"}.items():
+        (tmp_path / place).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / place))
+    scene = replace(WELL, info={"DockerRootDir": str(tmp_path / "images")}, out=tmp_path / "results")
+    (tmp_path / "images").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    assert [check for check in doctor_folders.folders(scene) if check.status == FAIL] == []
+    with tmpfs(tmp_path / row, options) as disk, filled(disk) if fault == "full" else contextlib.nullcontext():
+        failed = [check for check in doctor_folders.folders(scene) if check.status == FAIL]
+    suffers = fault != "noexec" or row == "cache"
+    assert [check.name for check in failed] == ([row] if suffers else [])
+    for check in failed:
+        assert str(tmp_path / row) in check.saw
+        assert words in check.saw or (row == "images" and "takes nothing more" in check.saw)
+        assert FOLDERS[row] in check.fix
 
 
 def test_an_engine_s_folder_from_which_nothing_runs_or_that_may_not_be_seen_is_no_fault(tmp_path: Path) -> None:

@@ -171,6 +171,26 @@ def test_a_folder_that_is_cleaned_up_in_mid_run_costs_no_repeat(place: Path, cha
     assert all_ended(place)
 
 
+@pytest.mark.parametrize(("when", "code"), [("*/run.json", 4), ("*/repeats/*.parcel", 1)], ids=["first", "later"])
+def test_a_cache_in_whose_place_a_file_lies_in_mid_run_is_no_mistake_of_the_command_line(
+    place: Path, when: str, code: int
+) -> None:
+    process = matrix(place)
+    wait_for(lambda: list(place.glob(f"results/{when}")))
+    wait_for((place / "cache" / "dlbench" / "tables.key").exists)
+    shutil.move(place / "cache" / "dlbench", place / "aside")
+    (place / "cache" / "dlbench").touch()
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == code, said
+    assert f"runner: {place / 'cache' / 'dlbench'}" in said.splitlines()[-1]
+    assert "set XDG_CACHE_HOME" in said.splitlines()[-1]
+    assert ("Go on with: " in said) == (code == 1)
+    (place / "cache" / "dlbench").unlink()
+    shutil.move(place / "aside", place / "cache" / "dlbench")
+    ends_well(matrix(place, "--resume", run_in(place).name))
+    assert all_ended(place)
+
+
 def test_results_that_are_moved_in_mid_run_end_it_at_once_and_go_on_where_they_are(place: Path) -> None:
     process = matrix(place)
     wait_for(lambda: list(place.glob("results/*/repeats/*.parcel")))
