@@ -241,8 +241,12 @@ def detach(folder: Path) -> None:
             return
 
 
-def remove(folder: Path) -> str | None:
-    """Remove a folder with all that is in it, or a file. Never raises: why it is still there is told once, and returned."""
+def remove(folder: Path, quietly: bool = False) -> str | None:
+    """Remove a folder with all that is in it, or a file. Never raises: why it is still there is told once, and returned.
+
+    `quietly`: it is returned only.
+    """
+    say = str if quietly else tell
     end = time.monotonic() + MOST_SECONDS
     while True:
         walk = _Walk(folder, seconds=end - time.monotonic(), enter=True)
@@ -261,7 +265,7 @@ def remove(folder: Path) -> str | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            return tell(f"{os.fspath(folder)!a} could not be removed ({error.strerror}); remove it by hand")
+            return say(f"{os.fspath(folder)!a} could not be removed ({error.strerror}); remove it by hand")
         try:
             (os.rmdir if stat.S_ISDIR(status.st_mode) else os.unlink)(folder)
         except FileNotFoundError:
@@ -271,7 +275,7 @@ def remove(folder: Path) -> str | None:
             # New entries, or more than one pass can remove, are for the next pass.
             if removed and time.monotonic() < end:
                 continue
-            return tell(f"{os.fspath(folder)!a} could not be removed ({why}); remove it by hand")
+            return say(f"{os.fspath(folder)!a} could not be removed ({why}); remove it by hand")
         return None
 
 
