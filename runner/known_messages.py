@@ -16,8 +16,8 @@ from runner.messages.of_machines import OF_MACHINES
 from runner.messages.of_schedulers import OF_SCHEDULERS
 from runner.text import in_a_line
 
-# The first that fits counts.
-KNOWN = (*OF_ENGINES, *OF_GPUS, *OF_SCHEDULERS, *OF_MACHINES)
+# The first that fits counts; the general ones come last.
+KNOWN = sorted((*OF_ENGINES, *OF_GPUS, *OF_SCHEDULERS, *OF_MACHINES), key=lambda message: message.general)
 
 # A line of a program of Slurm's, without what it says of a request that goes its way.
 _OF_SLURM = re.compile(
@@ -38,7 +38,9 @@ _OF_KIND = {
     "node-lost": "look at the kernel logs of these nodes, for memory that ran out above all, and run the cell alone on one of them",
     "implausible": "the image reports what its host did not see; its adapter or its clock is wrong",
     "disk": "what its cells kept was removed; a larger disk, or leave the image out",
-    "engine": "`runner doctor` looks at the engine",
+    "engine": "the end of its message names what failed; `runner doctor` tries the engine step by step",
+    "framework": "the same cell in another image, or on another GPU, tells if the framework's release or the machine is at fault",
+    "crash": "the end of its log may say why; the same cell in another image, or on another GPU, tells if the framework or the machine is",
     "protocol": "the image prints what is not an event on standard output; see its log",
 }
 
@@ -68,12 +70,13 @@ def find(*texts: str | None) -> Known | None:
 
 
 def _in(text: str, messages: Iterable[Known]) -> Known | None:
-    return next((message for message in messages if re.search(message.pattern, text)), None)
+    return next((message for message in messages if re.search(message.pattern, text, re.IGNORECASE)), None)
 
 
 def cause(lines: Sequence[str]) -> str | None:
     """The last line of a log that a known message explains: an installer's last words are mostly of what it did not get."""
-    return next((line.strip() for line in reversed(lines) if find(line)), None)
+    explained = [(message.general, line.strip()) for line in reversed(lines) if (message := find(line))]
+    return min(explained, key=lambda each: each[0], default=(False, None))[1]
 
 
 def hint(kind: str | None, *texts: str | None) -> str | None:

@@ -102,7 +102,7 @@ def pip_index(scene: Scene) -> Iterator[Check]:
     said = said.replace(secret, "…") if secret else said
     fix = "`pip config set global.index-url URL` names your site's index; HTTPS_PROXY a proxy"
     saw = f"{shown} does not answer ({said[-200:]})"
-    if message := known_messages.find(said):
+    if (message := known_messages.find(said)) and not message.general:
         # It is not the index: a disk, a proxy.
         match = re.search(message.pattern, said)
         begin = max(0, match.start() - 20) if match else 0

@@ -58,7 +58,7 @@ OF_ENGINES: tuple[Known, ...] = (
         "a newer driver, or an image of an older CUDA; NVIDIA_DISABLE_REQUIRE=1 insists",
     ),
     Known(
-        r"[Dd]river/library version mismatch|NVML/RM version mismatch",
+        r"[Dd]river/library version mismatch|NVML/RM version mismatch|NVRM: API mismatch",
         "the driver was upgraded, and the kernel still runs the old module",
         "restart the machine, or unload the nvidia modules (`rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia`) and "
         "load them again",
@@ -79,14 +79,15 @@ OF_ENGINES: tuple[Known, ...] = (
         "`nvidia-smi -L` tells today's UUIDs; plan again",
     ),
     Known(
-        r"find runc path|unable to (find|locate) .{0,40}(runc|low-level runtime)",
+        r"find runc path|no valid executable found for OCI runtime|unable to (find|locate) .{0,40}(runc|low-level runtime)",
         "NVIDIA's container runtime finds no runc or crun to start the container with",
         "install runc, or name what there is under `runtimes` in /etc/nvidia-container-runtime/config.toml; Podman takes GPUs by CDI",
     ),
     Known(
-        r"failed to register layer: .*no such file or directory",
-        "the engine's folder of layers is damaged, most often since its disk was full once",
+        r"failed to register layer|invalid tar header|invalid deflate data",
+        "a layer of the image is damaged, or the engine's folder of layers, most often since its disk was full once",
         "free some space (`docker system df`, `docker system prune`), restart the engine and pull again",
+        general=True,
     ),
     Known(
         r"[Cc]ould not open loop device|failed to find loop device|could not attach image file to loop device",
@@ -111,7 +112,7 @@ OF_ENGINES: tuple[Known, ...] = (
     ),
     Known(
         r"[Ff]ailed to create user namespace|user namespaces? (is |are )?(disabled|not enabled|not supported)"
-        r"|not allowed to create user namespace",
+        r"|not allowed to create user namespace|can't get final child's PID from pipe",
         "this kernel lets users make no user namespace, without which a container needs root",
         "as root `sysctl user.max_user_namespaces=15000`, on Debian also kernel.unprivileged_userns_clone=1, on Ubuntu "
         "kernel.apparmor_restrict_unprivileged_userns=0; or install apptainer-suid",
@@ -132,7 +133,7 @@ OF_ENGINES: tuple[Known, ...] = (
         "/etc/nvidia-container-runtime/config.toml; else give GPUs by CDI",
     ),
     Known(
-        r"failed to add device rules|BPF_CGROUP_DEVICE|device filter(s)? (program|attached)",
+        r"failed to add device rules|device filters? (program|attached)",
         "the NVIDIA Container Toolkit may not change the rules for devices: the engine is rootless or itself in a "
         "container, or the toolkit is older than this kernel's control groups",
         "give GPUs by CDI; or no-cgroups = true in /etc/nvidia-container-runtime/config.toml (rootless); or a newer toolkit",
@@ -186,9 +187,10 @@ OF_ENGINES: tuple[Known, ...] = (
         "start the runner on the engine's CPUs (`taskset -c`), or give the engine all of them",
     ),
     Known(
-        r"bind source path does not exist",
+        r"bind source path does not exist|mounts denied|is not shared from the host",
         "the engine does not see this machine's folders: it runs elsewhere, or this is a container with the engine's socket",
-        "--engine venv, or mount the cache and --results at the same paths where the engine runs",
+        "--engine venv, or mount the cache and --results at the same paths where the engine runs (Docker Desktop: Settings, Resources, "
+        "File sharing)",
     ),
     Known(
         r"CPU does not support x86-64-v[234]",
@@ -207,6 +209,40 @@ OF_ENGINES: tuple[Known, ...] = (
         "the program newuidmap is missing, without which an engine needs root",
         "install uidmap (Debian) or shadow-utils (Fedora)",
     ),
+    Known(
+        r"(client|API) version \S+ is too (old|new)|M(in|ax)imum supported API version",
+        "the engine and Docker's package for Python are of releases that do not speak with each other",
+        "take DOCKER_API_VERSION out of the environment; then a newer engine, or `pip install --upgrade docker`",
+    ),
+    # runc, crun and Apptainer, of control groups: what a user may not limit, and what cannot be made at all
+    Known(
+        r"controller\W+\w+\W+is not available|(cpuset|cpu|memory|pids)\.(cpus|mems|max|weight)\S*: (no such file|permission denied)",
+        "this user may not limit the CPUs or the memory of a container: its control groups were not handed to it",
+        "as root `systemctl edit user@.service` with `[Service]` and `Delegate=cpu cpuset io memory pids`, then log in anew",
+    ),
+    Known(
+        r"Your kernel does not support|reset devices\.list|cgroups? (config|error|v2)|apply(ing)? cgroup|cgroupv2"
+        r"|procHooks|sd-bus|BPF_CGROUP|unable to start unit|subtree_control",
+        "the engine cannot make the control group of a container, which limits its CPUs, memory and devices",
+        "a user's engine needs systemd's session of that user (`loginctl enable-linger`); inside a container, give that --privileged and "
+        "--cgroupns=host; an old kernel, systemd.unified_cgroup_hierarchy=0 at its start",
+        general=True,
+    ),
+    Known(
+        r"[Cc]onfigure storage|graph ?driver|storage[- ]driver|mount_program|registries\.conf|policy\.json",
+        "the engine's settings of its storage or its registries do not fit this machine",
+        "`podman info` or `docker info` shows them: storage.conf and registries.conf below ~/.config/containers, or daemon.json; inside a "
+        "container Podman needs fuse-overlayfs",
+        general=True,
+    ),
+    # what an engine mounts for a container
+    Known(
+        r"OCI (runtime )?permission denied|jailing process|pivot_root|error mounting \"|overlay mount|/merged\b|mount through procfd",
+        "the engine could not mount the container's file system",
+        "a user's engine needs its folder on a disk of this machine (no NFS), below folders that others may enter; inside a "
+        "container, give that --privileged, and a disk that is no overlay for the engine's folder",
+        general=True,
+    ),
     # security modules of the kernel, and runc
     Known(
         r"[Aa]pp[Aa]rmor|avc: +denied|SELinux",
@@ -221,10 +257,11 @@ OF_ENGINES: tuple[Known, ...] = (
     ),
     # runc and containerd, of what has no entry of its own above
     Known(
-        r"OCI runtime (create|exec)|failed to create (shim )?task|failed to start shim",
+        r"OCI runtime (create|exec|error|attempted)|failed to create (shim )?task|failed to start shim"
+        r"|container creation failed|FATAL: +while",
         "the engine could not start the container",
-        "the end of the message names what failed; `docker run --rm hello-world` tells if any container starts, and "
-        "`journalctl -u docker` more",
+        "the end of the message names what failed; `docker run --rm hello-world` (podman, apptainer) tells if any container starts, and "
+        "`journalctl -u docker`, or the engine's option --debug, more",
         general=True,
     ),
 )

@@ -65,7 +65,7 @@ OF_GPUS: tuple[Known, ...] = (
     # CUDA, in a cell
     Known(
         r"no kernel image is available|device kernel image is invalid|is not compatible with the current PyTorch installation"
-        r"|is not defined for option 'gpu-name'|invalid value for --gpu-architecture",
+        r"|only supports? \w+ GPUs|requires compute capability|is not defined for option 'gpu-name'|invalid value for --gpu-architecture",
         "the image holds no code for this GPU's compute capability",
         "another image; in its image.toml max_compute_capability is too high, or no_code_for lacks this one",
     ),
@@ -146,7 +146,7 @@ OF_GPUS: tuple[Known, ...] = (
     ),
     Known(
         r"CU(DNN|BLAS)_STATUS_(NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_INTERNAL_ERROR_\w*ALLOCATION_FAILED"
-        r"|because cuDNN failed to initialize|DNN library (initialization failed|is not found)",
+        r"|without BLAS support|because cuDNN failed to initialize|DNN library (initialization failed|is not found)",
         "a library of NVIDIA could not start on the GPU, most often since its memory is full",
         "look with `runner gpus` who else uses its memory",
     ),
@@ -159,7 +159,7 @@ OF_GPUS: tuple[Known, ...] = (
     ),
     # The statuses that have no entry of their own above.
     Known(
-        r"CU(DNN|BLAS)_STATUS_(?!SUCCESS)\w+",
+        r"CU(DNN|BLAS)_STATUS_(?!SUCCESS)\w+|\bcu(blas|dnn|fft|rand|solver|sparse)\w*\b[^\n]{0,40}(error|fail)",
         "a library of NVIDIA refused a call, or failed in it",
         "the framework's next version; another GPU to rule out the hardware",
     ),
@@ -176,7 +176,7 @@ OF_GPUS: tuple[Known, ...] = (
         "an image with NVIDIA's wheels of nvcc, or CUDA_HOME and XLA_FLAGS=--xla_gpu_cuda_data_dir for an own installation",
     ),
     Known(
-        r"ptxas (exited|returned|fatal|error)|nvlink (fatal|error)|nvJitLink error",
+        r"ptxas (exited|returned|fatal|error)|(?-i:nvlink) (fatal|error)|nvJitLink error",
         "NVIDIA's assembler could not make the GPU's code of what the framework compiled",
         "the line of ptxas says why: a GPU that it does not know needs an image of a newer CUDA; else another version "
         "of the framework",
@@ -225,7 +225,8 @@ OF_GPUS: tuple[Known, ...] = (
         "its build for the CUDA that `nvidia-smi` shows with all of its libraries, or a newer driver",
     ),
     Known(
-        r"is built without CUDA|Torch not compiled with CUDA enabled|CUDA-enabled jaxlib is not installed|not compiled with CUDA",
+        r"libonnxruntime_providers\w+\.so: cannot open"
+        r"|is built without CUDA|Torch not compiled with CUDA enabled|CUDA-enabled jaxlib is not installed|not compiled with CUDA",
         "the framework's build is for the CPU",
         "its build with CUDA: the index or the package's name says which (cu128, cuda12, -gpu)",
     ),
@@ -248,7 +249,9 @@ OF_GPUS: tuple[Known, ...] = (
     ),
     Known(
         r"lib(cudnn|nccl|cublas|cudart|cufft|curand|cusolver|cusparse|cupti|nvJitLink)[\w.]*: cannot open shared object file"
-        r"|Cannot dlopen some GPU libraries|Unable to load cuDNN\. Is it installed|Failed to create CUDAExecutionProvider"
+        r"|Cannot dlopen some GPU libraries|Unable to load cu\w+\. Is it installed|Unable to load CUDA\. Is it"
+        r"|CUDA (wasn't|was not|could not be|cannot be) (able to be )?loaded"
+        r"|Failed to create CUDAExecutionProvider"
         r"|third-party dynamic library \(lib(cu|nv|nccl)",
         "the framework does not find NVIDIA's libraries in the image",
         "the image's LD_LIBRARY_PATH, or a base image with CUDA and cuDNN of the releases that the framework names",
@@ -265,7 +268,7 @@ OF_GPUS: tuple[Known, ...] = (
     ),
     # the runner, of a driver that answers and lists nothing (runner.machine.detect)
     Known(
-        r"the NVIDIA driver knows no GPU",
+        r"the NVIDIA driver knows no GPU|No devices were found",
         "the driver runs and has no GPU: none was given to this job or container, or none could be started",
         "ask for GPUs in the job or container; on the machine itself `dmesg | grep NVRM` tells why one did "
         "not start (RmInitAdapter): its "
@@ -291,7 +294,7 @@ OF_GPUS: tuple[Known, ...] = (
         "restart the machine; when it comes back: power supply, riser, heat",
     ),
     Known(
-        r"GPU access blocked by the operating system",
+        r"GPU access blocked by the operating system|WSL environment detected but no adapters|libdxcore\.so",
         "Windows gives this WSL no GPU",
         WSL_FIX,
     ),
@@ -308,7 +311,36 @@ OF_GPUS: tuple[Known, ...] = (
         "`nvidia-smi nvlink -e` names it; reset the GPUs, and look at the bridge or switch when it comes again",
         again=True,
     ),
+    Known(
+        r"ERR_NVGPUCTRPERM|CUPTI_ERROR_(INSUFFICIENT_PRIVILEGES|MULTIPLE_SUBSCRIBERS|NOT_INITIALIZED)",
+        "the profiler may not read the GPU: the driver lets only root do so, or another profiler has it",
+        "leave --profile out; or load the driver with NVreg_RestrictProfilingToAdminUsers=0, and end other profilers (DCGM)",
+    ),
+    Known(
+        r"NVML_SUCCESS == r|nvml\w+_? ?(failed|INTERNAL ASSERT)",
+        "the framework asked NVML for the GPU's memory and got no answer: in a container without the capability `utility`, or on a part of "
+        "a GPU (MIG) that is full",
+        "`nvidia-smi` in the container tells which; a GPU or instance with more memory",
+    ),
+    # the kernel, of NVIDIA's module
+    Known(
+        r"Key was rejected by service|could not insert 'nvidia|open nvidia\.ko|Module nvidia\S* not found|RmInitAdapter|NVRM: "
+        r"|disagrees about version",
+        "NVIDIA's kernel module cannot be loaded, or does not start the GPU",
+        "`dmesg | grep -i nvrm` tells why: Secure Boot wants it signed (`mokutil --sb-state`), a new kernel wants it built again "
+        "(`dkms autoinstall`), and GPUs older than Turing want the closed one",
+    ),
     # NCCL
+    Known(
+        r"Duplicate GPU detected",
+        "two processes of the cell were given the same GPU",
+        "look at CUDA_VISIBLE_DEVICES, which may name one twice, and plan again",
+    ),
+    Known(
+        r"ibv_(reg_mr|create_cq|create_qp)\w*[^\n]*(allocate memory|failed)|memlock",
+        "InfiniBand may not hold as much memory as it needs: the limit of locked memory is too low",
+        "`ulimit -l unlimited` where the runner starts, or in limits.conf; NCCL_IB_DISABLE=1 goes by the network without it",
+    ),
     Known(
         r"no socket interface found|no NCCL_SOCKET_IFNAME interface|ncclSocketInit: connecting to address",
         "NCCL finds no network interface by the name that it was given",
@@ -327,12 +359,28 @@ OF_GPUS: tuple[Known, ...] = (
         "NCCL_P2P_DISABLE=1 goes by the machine's memory; else switch off ACS and the IOMMU in the BIOS (`iommu=pt`)",
     ),
     Known(
-        r"NCCL [Ee]rror|nccl(System|UnhandledCuda|Internal|Remote)Error",
+        r"NCCL [Ee]rror|NCCL WARN|nccl(System|UnhandledCuda|Internal|Remote)Error|ncclInvalid\w+",
         "the GPUs did not reach each other",
         "NCCL_DEBUG=INFO in the image tells more; most often /dev/shm is too small, or the network interface is another one",
         general=True,
     ),
-    # Triton, as torch.compile uses it
+    # torch.distributed, Gloo and NCCL, of processes that look for each other
+    Known(
+        r"client socket has (failed|timed out)|connectFullMesh|DistNetworkError|DistStoreError|TCPStore|find address for: |rendezvous",
+        "the processes of a cell do not find each other",
+        "the name of this machine must lead to it (`getent hosts $(hostname)`); GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the network "
+        "interface; a firewall or proxy may be between, even on one machine",
+        general=True,
+    ),
+    # Triton, as torch.compile uses it; of the linker and compilers below it
+    Known(
+        r"fatal error: \S+: No such file|\bld: cannot find |(gcc|g\+\+|cc|clang|nvcc)\b[^\n]*(returned non-zero|failed with exit)"
+        r"|compilation terminated|metadata-generation-failed|[Ff]ailed (to build|building wheel)",
+        "a package that is compiled here lacks a part of what that takes, which the message names",
+        "install it: Python.h is in python3-dev; -lcuda is the driver's, which a container gets with its GPUs; for a package that has no "
+        "build for this Python name another one with --python",
+        general=True,
+    ),
     Known(
         r"Failed to find C compiler|Please specify via CC environment",
         "Triton compiles as the program runs, and the image has no C compiler",
@@ -340,7 +388,7 @@ OF_GPUS: tuple[Known, ...] = (
     ),
     # what has no entry of its own above, by CUDA's names
     Known(
-        r"CUDA error: |[Cc]uda (runtime )?error|cudaError[A-Z]\w+|CUDA_ERROR_\w+",
+        r"(?:CUDA|[Cc]uda) (\w+ )?(error|[Cc]all failed|failed)|cudaError[A-Z]\w+|CUDA_ERROR_\w+|\bcuda\w{4,}\(\)|initialize CUDA",
         "a call of CUDA failed",
         "`nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) tell if the GPU is well; then another version of "
         "the framework",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from runner.messages.known import Known
 
 OF_MACHINES: tuple[Known, ...] = (
@@ -37,6 +39,38 @@ OF_MACHINES: tuple[Known, ...] = (
         "remove the __pycache__ folders of the environment",
         again=True,
     ),
+    # pip and uv, of their settings, of what an index has, and of a file that was cut
+    Known(
+        r"Can ?not perform a '--user' install|externally.managed|Could not find an activated virtualenv|Can ?not combine '--user'",
+        "the settings of pip, or of this Python, forbid to install where the runner installs",
+        "`pip config list` and `env | grep ^PIP_` show them: take user, target and require-virtualenv out, and name another Python with "
+        "--python",
+    ),
+    Known(
+        r"is not a supported wheel|No matching distribution found|Could not find a version that satisfies|no wheels? with a matching"
+        r"|because there (is|are) no versions? of|[Rr]equires.Python|[Nn]o solution found",
+        "the package index has no such release for this Python, processor and C library, or is one that lacks it",
+        "`pip config list` names the index; `python --version`, `uname -m` and `ldd --version` what must fit; --python names another one",
+        general=True,
+    ),
+    Known(
+        r"BadZipFile|wheel is invalid|[Ii]nvalid wheel|[Ff]ailed to (unzip|extract)|not a (zip|gzip) ?file|CRC check"
+        r"|decoding response body",
+        "a file of a package was cut or damaged on its way, or in a cache",
+        "`pip cache purge` or `uv cache clean`, then try again; if it stays so, a proxy changes it",
+    ),
+    Known(
+        r"SSLError|WRONG_VERSION_NUMBER|violation of protocol|UNEXPECTED_EOF|(tls|ssl)[^\n]{0,20}(handshake|alert)",
+        "no encrypted connection came about: something that speaks another language answers in the server's place",
+        "HTTPS_PROXY begins with http:// for most proxies; a firewall or proxy may cut what it cannot read",
+        general=True,
+    ),
+    Known(
+        r"HTTP(?!S?:)[^\n/]{0,30}\b[45]\d\d\b|\b[45]\d\d (Client|Server) Error|status code:? [45]\d\d",
+        "a server refused the request, or has a fault of its own",
+        "of 401, 403 and 404 look at its address, and at a name and password for it; of 429 and 5xx try again later, or name a mirror",
+        general=True,
+    ),
     # the machine
     # pip, requests and Docker, of a proxy between them and the address that they ask.
     Known(
@@ -52,15 +86,15 @@ OF_MACHINES: tuple[Known, ...] = (
     ),
     # torch's words about shared memory; those of a full one end as a full disk's, so they come before.
     Known(
-        r"(shared memory|</torch_)[^\n]*No space left on device|/dev/shm[^\n]*(No space left on device|ENOSPC)"
-        r"|(No space left on device|ENOSPC)[^\n]*/dev/shm"
+        r"(shared memory|</torch_)[^\n]*No space left on device|exceeds memory available in /dev/shm"
+        r"|/dev/shm[^\n]*(No space left on device|ENOSPC)|(No space left on device|ENOSPC)[^\n]*/dev/shm"
         r"|posix_fallocate failed: No space left|creating shared memory segment [^\n]*\(size [1-9]",
         "/dev/shm is full",
         "a larger shared memory for the container, or remove what ended processes left in /dev/shm (`df /dev/shm`)",
         again=True,
     ),
     Known(
-        r"[Nn]o space left on device|ENOSPC",
+        r"[Nn]o space left on device|ENOSPC|low on resource: ephemeral",
         "a disk is full",
         "free some space (`df -h` and `df -i` tell where)",
         again=True,
@@ -68,7 +102,7 @@ OF_MACHINES: tuple[Known, ...] = (
     Known(
         # The later ones are of damaged file systems, and of NFS and Lustre. Sockets say the last two as well, without a file.
         r"[Ii]nput/output error|\bEIO\b|[Ss]tructure needs cleaning|[Rr]emote I/O error"
-        r"|\[Errno (107|108)\] [^\n:]*: '/",
+        r"|\[Errno (107|108)\] [^\n:]*: '/|/\S+: transport endpoint is not connected",
         "a disk could not be read or written",
         "`dmesg` tells which; or set XDG_CACHE_HOME to a folder on another disk",
         again=True,
@@ -80,7 +114,7 @@ OF_MACHINES: tuple[Known, ...] = (
         again=True,
     ),
     Known(
-        r"failed to map segment from shared object",
+        r"failed to map segment from shared object(?!: Cannot allocate)",
         "programs may not run from the disk of the environment (it is mounted noexec)",
         "set XDG_CACHE_HOME to a folder on a disk without noexec",
     ),
@@ -140,7 +174,7 @@ OF_MACHINES: tuple[Known, ...] = (
         "try again; if it stays so, a proxy or firewall cuts it",
     ),
     Known(
-        r"[Tt]oo many open files|EMFILE",
+        r"[Tt]oo many open files|EMFILE|received 0 items of ancdata",
         "the limit of open files of a process is too low",
         "`ulimit -n` tells and raises it",
         again=True,
@@ -170,7 +204,7 @@ OF_MACHINES: tuple[Known, ...] = (
     ),
     Known(
         # TensorFlow's words, and the kernel's
-        r"compiled to use [A-Z0-9_. ]+ instructions?, but these aren't available|Illegal instruction|SIGILL",
+        r"(compiled to use|built using) [A-Z0-9_. ]+ instructions?, (but these aren't available|which your CPU)|Illegal instruction|SIGILL",
         "the framework's build uses instructions that this CPU does not have (AVX in most)",
         "a newer CPU, or an older build of the framework",
     ),
@@ -185,13 +219,50 @@ OF_MACHINES: tuple[Known, ...] = (
         "`ulimit -n` tells and raises the limit; `df /dev/shm`; a larger shared memory for the container",
     ),
     Known(
+        r"\.nfs[0-9a-f]{8}|[Dd]irectory not empty|[Dd]evice or resource busy",
+        "something still uses a file or folder that was to be removed, on a network's disk perhaps another machine",
+        "`lsof` or `fuser -v` on it tells what; or set XDG_CACHE_HOME to a folder on this machine's disk",
+        general=True,
+    ),
+    Known(
         r"SIGBUS|Bus error",
         "memory that was promised was not there: most often /dev/shm is too small, or a disk is full",
         "a larger shared memory for the container; `df`",
         general=True,
     ),
     Known(
-        r"SIGKILL",
+        r"[Oo]ut of memory: Kill(ed)? process|oom-kill:|oom_reaper|systemd-oomd|earlyoom",
+        "the kernel, or a guard of the machine's memory, ended a process since memory was gone",
+        "fewer cells at a time, or a machine or group with more memory",
+    ),
+    # launchers of MPI's processes; what one of them died of is told by its own log
+    Known(
+        r"noticed that process rank \d+|BAD TERMINATION|exited on signal \d+",
+        "MPI's launcher lost one of its processes, and ended the others",
+        "its number and its signal stand in the message, and its last words in the log: 9 is mostly memory (`dmesg`), 11 a crash",
+        general=True,
+    ),
+    Known(
+        r"HYDU?_\w+|execvp error|slots available|attempt to run as root|shared memory initialization"
+        r"|\b(ORTE|PRTE|PMIX|PMI2?|UCX)\b[^\n]*(error|fail|lost|unable)",
+        "MPI could not start its processes, or connect them",
+        "mpiexec must be that of the image (MPICH), before others on PATH; look for modules of a site's MPI and for variables OMPI_, "
+        "PMIX_, SLURM_ and UCX_ in the environment",
+        general=True,
+    ),
+    Known(
+        r"OMP: (System )?[Ee]rror|MKL_THREADING_LAYER|INTEL MKL|Intel MKL|libi?omp5?\b[^\n]*already",
+        "two copies of a library for threads or arithmetic (OpenMP, MKL) are loaded, or it may not use /dev/shm",
+        "look for the other one in LD_PRELOAD, LD_LIBRARY_PATH and CONDA_PREFIX; `ls -ld /dev/shm` must show rwx for all",
+        general=True,
+    ),
+    Known(
+        r"[Ff]ile name too long|ENAMETOOLONG|AF_UNIX path too long",
+        "a path is longer than the system takes",
+        "set XDG_CACHE_HOME, TMPDIR and --results to folders with shorter names",
+    ),
+    Known(
+        r"SIGKILL|exit ?code:? (-9|137)\b",
         "something outside ended it: a person, or the kernel when the machine's memory was gone",
         "`dmesg | grep -i 'out of memory'` tells which; fewer cells at a time, or a machine with more memory",
         general=True,
@@ -203,7 +274,7 @@ OF_MACHINES: tuple[Known, ...] = (
         "install it into the image (Debian: libgl1, libglib2.0-0), or the package's build without it (opencv-python-headless)",
     ),
     Known(
-        r"exec format error|cannot execute binary file|Exec format error",
+        r"image's architecture \S+ could not run|exec format error|cannot execute binary file|Exec format error",
         "the program is of another kind of processor than this machine's",
         "take an image of this machine's architecture (`uname -m`), or install an emulator of the other one (binfmt)",
     ),
@@ -213,9 +284,15 @@ OF_MACHINES: tuple[Known, ...] = (
         "this Python lacks what makes environments, which its distribution has in a package of its own",
         "install it (Debian: python3-venv, of that Python's version), or name another Python with --python",
     ),
+    Known(
+        r"retrieve (root )?group information|getpwuid\(\)|getgrgid\(\)|(unknown|no such) user(id)?\b|unable to find user|no passwd entry",
+        "this machine's list of users and groups lacks the one that is asked for",
+        "`getent passwd $(id -u)` and `getent group 0` tell which; it belongs into /etc/passwd or /etc/group, or LDAP does not answer",
+    ),
     # packages that do not fit each other
     Known(
-        r"compiled against (API|ABI) version|multiarray failed to import|numpy\.dtype size changed|compiled using NumPy 1\.x",
+        r"compiled against (API|ABI) version|multiarray failed to import|numpy\.dtype size changed|compiled using NumPy 1\.x"
+        r"|Numpy is not available",
         "a package was built for another release of NumPy than the one that is there",
         "install the NumPy that it names (`numpy<2` for older ones), or a newer build of the package",
         general=True,
@@ -233,6 +310,18 @@ OF_MACHINES: tuple[Known, ...] = (
         general=True,
     ),
     Known(
+        r"partially initialized module|most likely due to a circular import",
+        "a file of a package's name lies in its way, or the package lost a part of itself",
+        "look for a file or folder of that name (torch.py) in PYTHONPATH and where the program starts; else make the environment again",
+    ),
+    Known(
+        r"Descriptors cannot (not )?be created|incompatible [Pp]rotobuf|incompatible with \S+ (version|runtime)|VersionConflict"
+        r"|DistributionNotFound|is required for a normal functioning",
+        "two packages are of releases that do not fit each other",
+        "install the releases of the lock, or those that the message names; look for other copies in PYTHONPATH (`pip check`)",
+        general=True,
+    ),
+    Known(
         # A person's own network is a class of this name, and what it lacks is no package's fault.
         r"cannot import name|(?<!'Network' object )has no attribute '\w+'",
         "a package is of another release than the code that uses it",
@@ -247,18 +336,23 @@ OF_MACHINES: tuple[Known, ...] = (
         general=True,
     ),
     Known(
+        rf"No module named '?({'|'.join(sorted(sys.stdlib_module_names))})\b",
+        "Python does not find a part of its own: a variable names another one's, or it was built without that part",
+        "take PYTHONHOME and PYTHONPATH out of the environment; else name another Python with --python",
+    ),
+    Known(
         r"No module named '?[\w.]+",
         "the image lacks a Python package that its code wants",
         "install it there, or build the image again",
     ),
     Known(
-        r"Segmentation fault|SIGSEGV",
+        r"Segmentation fault|SIGSEGV|SIGABRT|\(core dumped\)|exit ?code:? (-11|139)\b|^F\d* .*Check failed: ",
         "a framework's native code crashed",
         "the stack stands in the log; try another version",
         general=True,
     ),
     Known(
-        r"\[Errno 13\] Permission denied|\bEACCES\b",
+        r"\[Errno 13\] Permission denied|\bEACCES\b|\(os error 13\)",
         "a file or folder may not be used by this user",
         "the message names it: `ls -ld` tells its owner; a container's user is another one",
         general=True,

@@ -19,7 +19,7 @@ OF_SCHEDULERS: tuple[Known, ...] = (
         "/etc/munge/munge.key and `date` must be the same on all of them; then restart munge and slurmd there",
     ),
     Known(
-        r"Unable to contact slurm controller",
+        r"Unable to contact slurm controller|controller not responding",
         "slurmctld does not answer",
         "`scontrol ping` names its machine: start slurmctld there, or try again later",
     ),
@@ -74,8 +74,8 @@ OF_SCHEDULERS: tuple[Known, ...] = (
         "`sacctmgr show qos` shows the limits, `squeue --me` what already counts; name fewer nodes (slurm:n1), or another by SALLOC_QOS",
     ),
     Known(
-        r"Memory required by task is not available",
-        "another step of the same allocation holds the node's memory",
+        r"Memory required by task is not available|step creation temporarily disabled",
+        "another step of the same allocation holds the node's memory or CPUs",
         "start the runner as the allocation's only step, or give that step a limit (`srun --mem=`)",
     ),
     Known(
@@ -84,7 +84,18 @@ OF_SCHEDULERS: tuple[Known, ...] = (
         "give the allocation more memory (`--mem=0` is all of the node's)",
     ),
     Known(
-        r"execve\(\): [^\n]*No such file or directory|couldn't chdir to",
+        r"due to (time limit|preemption|node fail|job requeue)",
+        "Slurm took the node or the job back: its time was over, a job of more weight came, or the node failed",
+        "a longer time (SALLOC_TIMELIMIT), or a partition without preemption (`scontrol show partition`)",
+        again=True,
+    ),
+    Known(
+        r"are mutually exclusive|Expired or invalid job|Invalid job id|SLURM_\w+ (is|has) (invalid|conflict)",
+        "variables of another job of Slurm's are in the environment, and this command takes them as its own",
+        "start from a shell outside of a job, or `unset` those that the message names (`env | grep ^SLURM`)",
+    ),
+    Known(
+        r"execve\(\): [^\n]*(No such file or directory|Permission denied)|couldn't chdir to",
         "the node does not have this machine's folders, and the runner is started there by the same path",
         "install the runner in a folder that all nodes share, or by the same path on each of them",
     ),
@@ -99,6 +110,13 @@ OF_SCHEDULERS: tuple[Known, ...] = (
         "Slurm could not start a process on the node",
         "slurmd's log on the node tells why; `systemctl status slurmd munge` there",
         general=True,
+    ),
+    # OpenSSH's client, which asks nothing here
+    Known(
+        r"kex_exchange_identification|Host key verification failed|REMOTE HOST IDENTIFICATION"
+        r"|Permission denied \((publickey|password|keyboard)|Could not resolve hostname|ssh: connect to host",
+        "ssh does not reach the machine, or would ask something first",
+        "`ssh -o BatchMode=yes HOST true` must work without a question: its name, its key in known_hosts, your key there, MaxStartups",
     ),
     Known(
         r"Version mismatch: The cluster was started with",
@@ -121,7 +139,8 @@ OF_SCHEDULERS: tuple[Known, ...] = (
         "`ray stop --force` and `ray start` again there; its logs lie in /tmp/ray/session_latest/logs",
     ),
     Known(
-        r"missed too many heartbeats|missing too many heartbeats|marked (as )?dead|its node has died",
+        r"missed too many heartbeats|missing too many heartbeats|marked (as )?dead|its node has died|node it was running on is dead"
+        r"|Raylet is terminated",
         "Ray lost the node: its raylet ended, or the node was too busy or its network too slow to answer",
         "raylet.out in /tmp/ray/session_latest/logs and `dmesg` on that node tell which; then `ray start` there again",
     ),

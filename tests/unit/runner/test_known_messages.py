@@ -338,21 +338,28 @@ def test_what_a_scheduler_prints_is_told_whole_with_its_remedy(printed: str, wor
         == known_messages.explained(long, whole=True)
         == "ValueError: nothing that is known"
     )
-    assert known_messages.explained("Welcome to n1.\nHost key verification failed.") == "Host key verification failed."
+    assert known_messages.explained("Welcome to n1.\nHost key verification failed.").startswith(
+        "Host key verification failed.; ssh "
+    )
+    assert known_messages.explained("Welcome to n1.\nIt is 5 pm.") == "It is 5 pm."
     assert known_messages.explained("") == ""
 
 
 def test_the_cause_of_an_installer_s_failure_is_a_line_before_its_last_words() -> None:
     warning = "WARNING: Retrying: NewConnectionError('Failed to establish a new connection: [Errno -2] Name or service not known')"
     assert known_messages.cause(["Collecting a", warning, "ERROR: No matching distribution found for a"]) == warning
-    assert known_messages.cause(["Collecting a", "ERROR: No matching distribution found for a"]) is None
+    last = "ERROR: No matching distribution found for a"
+    assert known_messages.cause(["Collecting a", last]) == last
+    assert known_messages.cause(["Collecting a", "done"]) is None
 
 
 def test_an_unknown_message_has_the_advice_of_its_kind_or_none() -> None:
     assert "--timeout" in str(known_messages.hint("time-limit", "what is this"))
-    assert known_messages.hint("crash", "what is this") is None
+    assert "in another image" in str(known_messages.hint("crash", "what is this"))
+    assert "in another image" in str(known_messages.hint("framework", "what is this"))
+    assert known_messages.hint("parity", "what is this") is None
     semaphores = "    sl = _multiprocessing.SemLock(\nOSError: [Errno 38] Function not implemented"
-    assert known_messages.hint("crash", semaphores) is None
+    assert known_messages.find(semaphores) is None
     assert xid(79)[0] == "the GPU has fallen off the bus"
     assert xid(149)[0] == "an error on an NVLink"
     assert xid(9999)[0]

@@ -101,7 +101,7 @@ def test_a_repeat_that_travelled_says_where_it_was_measured() -> None:
 def test_a_cell_that_never_ran_has_its_reason_and_nothing_else() -> None:
     (row,) = admit(Parcel(CELL.id, 1, "docker", ended_by=("engine", "no such image")), CELL, HOST).tables["cells"]
     assert (row["status"], row["error_kind"], row["reason"]) == ("failed", "engine", "no such image")
-    assert row["hint"] == "`runner doctor` looks at the engine"
+    assert row["hint"] == "the end of its message names what failed; `runner doctor` tries the engine step by step"
     assert row.get("given_uuids") is None
 
 

@@ -204,6 +204,9 @@ WHOLE = {
     "an error of the GPU's memory ended this program, and stayed within it": "RuntimeError: CUDA error: CUDA_ERROR_CONTAINED",
     "a link between GPUs failed": "CUDA error: uncorrectable NVLink error detected during the execution",
     "another process has the port or socket that this one wants": "EADDRINUSE, Address already in use",
+    "Slurm took the node or the job back: its time was over, a job of more weight came, or the node failed": (
+        "slurmstepd: error: *** STEP 123.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***"
+    ),
     "a disk ran full under the cell": "the disk of /cache is nearly full: it has 0.01 GB left of the 1.00 GB that were free",
 }
 
