@@ -274,7 +274,15 @@ def _differences(kind: str, row: Contrast) -> str:
     implied = _implied(kind, row) if row.after.cells else ()
     # Another framework or image does other work: its power and heat follow from that.
     seen = row.observed if kind == "run" else ()
-    return "; ".join(str(fact) for fact in (*row.differences, *seen) if fact.name not in implied)
+    facts = [str(fact) for fact in (*row.differences, *seen) if fact.name not in implied]
+    return "; ".join((*facts, *_robust(kind, row)))
+
+
+def _robust(kind: str, row: Contrast) -> Iterator[str]:
+    """The failed repeats and the stalls of each side."""
+    for cell in (*row.before.cells, *row.after.cells):
+        if words := ", ".join(filter(None, (cell.lost, str(cell.stalls or ""), str(cell.left_out or "")))):
+            yield f"{cell.run_id if kind == 'run' else cell.label}: {words}"
 
 
 def _shared_columns(kind: str) -> tuple[export.Column, ...]:

@@ -241,9 +241,9 @@ def _sentences(copies: dict[str, list[MeasuredCell]], changed: Mapping[str, Cont
     seen = {name: _seen_between(again[name][-1]) for name in pooled}
     if alike := [name for name in pooled if not seen[name]]:
         who = "Each cell counts" if len(alike) == len(copies) else f"{listing(alike)} count{'s' * (len(alike) == 1)}"
-        once = (f"{who} once, with the repeats of all its runs: nothing recorded changed between them.",)
+        once = (f"{who} once, with the repeats of all runs: nothing recorded changed between them.",)
     sentences += [
-        f"{name} counts once, with the repeats of all its runs: no setting changed between them, and the machine did: {listing(words)}."
+        f"{name} counts once, with the repeats of all runs: no setting changed between them, and the machine did: {listing(words)}."
         for name, words in seen.items()
         if words
     ]
@@ -288,7 +288,8 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: _OfRuns, waiting
     if len(group.ranked) == 1:
         name = of.first.cell.label
         alone = standing_words.detail(of) or "No other comparable cell has a measurement that may be ranked."
-        return Finding(workload, group, f"{name}: {speed}", alone, caveats, of)
+        headline = "; ".join((f"{name}: {speed}", *standing_words.outside(of)))
+        return Finding(workload, group, headline, alone, caveats, of)
     about = f"{speed} for {of.first.cell.label}. {standing_words.detail(of)}".strip()
     return Finding(workload, group, standing_words.headline(of), about, caveats, of, changed=of_runs.changed)
 

@@ -278,7 +278,7 @@ def _confidence(finding: Finding, left: Mapping[str, Left], short: bool) -> Iter
     if of.slower:
         repeats = findings.repeats_of(entry.cell for entry in (of.first, *of.slower))
         where = findings.in_runs(entry.cell for entry in (of.first, *of.slower))
-        among = f", of the {of.ranked} that are ranked" if of.rivals else ""
+        among = f", of the {of.ranked} that are ranked" if of.rivals or of.failed else ""
         yield f"confirmed {'' if short else where}{among}: {repeats}; {_chance(finding, of)}".replace(
             "confirmed :", "confirmed:"
         )
@@ -316,10 +316,13 @@ def _to_tell(finding: Finding, of: Standing, short: bool) -> str:
         most = max(told)
         command = "" if short else f": `{of_runs.alone(level, most)}`"
         parts.append(f"{most} repeats would tell{command}{of_runs.time_of(level, most)}")
-    if never := [names[anchor] for anchor, count in counts.items() if count is None]:
+    coarse = [entry.cell.anchor for entry in of.open if standing_words.is_coarse(entry)]
+    if coarse:
+        parts.append(f"for {listing(names[anchor] for anchor in coarse)} only a finer clock tells, or longer windows")
+    if never := [names[anchor] for anchor, count in counts.items() if count is None and anchor not in coarse]:
         parts.append(f"for {listing(never)} a quieter machine tells sooner than more repeats")
     said = "; ".join(parts)
-    return said[:1].upper() + said[1:] if never else said
+    return said[:1].upper() + said[1:] if never or coarse else said
 
 
 def _go_on(ranked: Sequence[MeasuredCell], left: Mapping[str, Left]) -> str:

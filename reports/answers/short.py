@@ -29,6 +29,7 @@ from reports.answers.standing_words import (
     in_short,
     in_words,
     nearest_in_short,
+    some,
     turns,
 )
 from reports.data.model import Group, MeasuredCell, Ranked
@@ -182,8 +183,10 @@ def _framework(shown: Sequence[Finding], where: str, measured: Sequence[Measured
     names = {framework_name(entry.cell.framework) for group, _ in standings for entry in group.ranked}
     if len(names) == 1:
         alone = standings[0][1].first.cell
-        if any(cell.framework != alone.framework for cell in _computed(shown)):
-            return Answer(question, f"Only {names.pop()} could be ranked", "not compared", where, link)
+        tried = [cell for finding in shown for cell in finding.group.cells if cell.status != MISSING]
+        if any(cell.framework != alone.framework for cell in tried):
+            detail = "; ".join((where, *_outside(standings)))
+            return Answer(question, f"Only {names.pop()} could be ranked", "not compared", detail, link)
         if len(standings) == 1 and (images := len({cell.image for cell in _computed(shown)})) > 1:
             return _of_images(standings[0][1], f"{images} images of {names.pop()}", where)
         step = duration(alone.step.value if alone.step else None)
@@ -224,25 +227,29 @@ def _leader(compared: Sequence[tuple[Group, Standing]]) -> tuple[str, Confidence
     A statement on several groups is tested on all of them together, and is as sure as its weakest part. A group in which every cell was
     measured once is no evidence.
     """
-    asked = [(group, of) for group, of in compared if of.repeated]
-    standings = [of for _, of in asked]
-    if not asked:
-        return _looks([of for _, of in compared]), "one run"
-    unranked = [rival for of in standings for rival in of.rivals]
-    if faster := dict.fromkeys(rival.cell.framework for rival in unranked if rival.faster):
-        names = [framework_name(name) for name in faster]
+    standings = [of for _, of in compared]
+    faster = [{rival.cell.framework: None for rival in of.rivals if rival.faster} for of in standings]
+    # Those that are faster at each of the workloads; at one of several, the order of that one is open.
+    if every := [name for name in faster[0] if all(name in of_one for of_one in faster)]:
+        names = [framework_name(name) for name in every]
         return _few("", names, f"look{'s' * (len(names) == 1)} fastest, but not ranked", "and"), "open"
+    if not any(of.repeated for of in standings):
+        return _looks(standings), "one run"
     words, confidence = _leader_of_ranked(compared)
-    return (_short(words, " of the ranked"), "open") if unranked and confidence == "confirmed" else (words, confidence)
+    if any(of.rivals or of.failed for of in standings) and len(compared) == 1 and confidence == "confirmed":
+        return _short(words, " of the ranked"), "open" if standings[0].rivals else confidence
+    return words, confidence
 
 
 def _leader_of_ranked(compared: Sequence[tuple[Group, Standing]]) -> tuple[str, Confidence]:
     """The same of the cells that are ranked."""
     standings, count = [of for _, of in compared], len(compared)
-    won = is_won_among(standings)
+    # Of several workloads, one at which a cell that is not ranked may be as fast is open.
+    sure = [count == 1 or not of.rivals for of in standings]
+    won = [is_won and may for is_won, may in zip(is_won_among(standings), sure, strict=True)]
     wins = Counter(of.first.cell.framework for of, is_won in zip(standings, won, strict=True) if is_won)
     # A framework is out where it is slower in one group, beyond doubt even where that is asked of all groups.
-    outs = [of.surely_out(count) if of.repeated else {} for of in standings]
+    outs = [of.surely_out(count) if of.repeated and may else {} for of, may in zip(standings, sure, strict=True)]
     out = {name for each in outs for name in each}
     most = max(wins, key=wins.__getitem__, default="")
     if 2 * wins[most] > count and most not in out:
@@ -253,6 +260,11 @@ def _leader_of_ranked(compared: Sequence[tuple[Group, Standing]]) -> tuple[str, 
         return _by_workload(compared, won, outs)
     of = standings[0]
     names = [framework_name(name) for name in dict.fromkeys(entry.cell.framework for entry in of.level)]
+    if of.alone:
+        once = [framework_name(name) for name in dict.fromkeys(entry.cell.framework for entry in of.faster_once)]
+        if once:
+            return _few("", once, f"look{'s' * (len(once) == 1)} fastest, after one repeat", "and"), "one run"
+        return f"Only {names[0]} has repeats", "one run"
     if not of.open:
         return _few("", names, "are equally fast", "and"), "confirmed" if out else "same"
     if out:
@@ -292,7 +304,7 @@ def _by_workload(
         return _few(
             "", left, "alone may lead everywhere" if len(left) == 1 else "may lead everywhere", "or"
         ), "confirmed"
-    if not any(of.open or not of.repeated for _, of in compared):
+    if not any(of.open or of.rivals or of.alone or not of.repeated for _, of in compared):
         return _few("", names, "are equally fast", "and"), "same"
     return _few("Open between", names, "", "and"), "open"
 
@@ -332,11 +344,11 @@ def _each(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
     for group, of in compared[: MOST_GROUPS if len(compared) <= MOST_GROUPS else 1]:
         nearest = nearest_in_short(of, len(compared)) if len(compared) > MOST_GROUPS and of.repeated else ""
         yield f"{group.key.workload}: {f'then {nearest}' if nearest else in_short(of, len(compared))}"
-    yield from (f"{group.key.workload}: {rival}" for group, of in compared for rival in of.rivals[:1])
-    lost = [
-        f"{entry.cell.label}: {entry.cell.lost}" for group, _ in compared for entry in group.ranked if entry.cell.lost
-    ]
-    yield from dict.fromkeys(lost[:2])
+    yield from _outside(compared)
+    ranked = [entry.cell for group, _ in compared for entry in group.ranked]
+    lost = dict.fromkeys(f"{cell.label}: {cell.lost}" for cell in ranked if cell.lost)
+    stalled = dict.fromkeys(f"{cell.label}: {cell.left_out}" for cell in ranked if cell.left_out)
+    yield from (*list(lost)[:2], *list(stalled)[:2])
     rivals = (entry for _, of in compared if of.repeated for entry in of.rivals_once)
     yield from (
         f"{group.key.workload}: {framework_name(entry.cell.framework)} looks faster, measured once"
@@ -349,6 +361,15 @@ def _each(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
     if any(of.repeated for _, of in compared):
         cells = [entry.cell for _, of in compared for entry in (*of.level, *of.slower)]
         yield f"{in_runs(cells)}: {repeats_of(cells)}"
+
+
+def _outside(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
+    """The cells that no order is of: one at each workload that is not ranked and may be as fast, those that failed, and those to come."""
+    for group, of in compared:
+        yield from (f"{group.key.workload}: {rival}" for rival in of.rivals[:1])
+        for cells, what in ((of.failed, "failed"), (of.unrun, "not yet run")):
+            if cells:
+                yield f"{group.key.workload}: {some(cells)} {what}"
 
 
 def _hungry(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:

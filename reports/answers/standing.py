@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from reports.data.model import Group, MeasuredCell, Ranked
 from reports.wording import number
 from runner.results import statistics
+from runner.results.cells import MISSING
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Standing:
     once: tuple[Ranked, ...]  # a side was measured once
     rivals: tuple[Rival, ...] = ()  # not ranked, and perhaps as fast as the first, or faster
     behind: tuple[MeasuredCell, ...] = ()  # not ranked, and slower by all that was measured
+    failed: tuple[MeasuredCell, ...] = ()  # without a figure, so nobody knows how fast they are
     unrun: tuple[MeasuredCell, ...] = ()  # planned, and not measured yet
     starved: tuple[MeasuredCell, ...] = ()  # got so few of their CPUs that the order is open
 
@@ -56,6 +58,11 @@ class Standing:
     def repeated(self) -> bool:
         """True if some cell has two repeats or more, so that something can be confirmed."""
         return len(self.first.cell.measured) > 1
+
+    @property
+    def alone(self) -> bool:
+        """True if one framework has repeats here, and nothing else that could be held against it."""
+        return self.repeated and not self.slower and len({entry.cell.framework for entry in self.level}) == 1
 
     @property
     def level(self) -> tuple[Ranked, ...]:
@@ -141,8 +148,10 @@ def standing(group: Group, waiting: Sequence[MeasuredCell] = ()) -> Standing:
     # A cell that was measured once decides nothing, whatever CPUs it got.
     judged = {group.first.cell.anchor, *(entry.cell.anchor for entry in of["open"])}
     starved = tuple(cell for cell in group.unsettled if cell.anchor in judged) if of["open"] else ()
+    failed = tuple(cell for cell in group.others if cell.step is None and cell.status != MISSING)
+    rivals, behind_all = contradicting(group)
     return Standing(
-        group.first, of["same"], of["open"], of["slower"], once, *contradicting(group), tuple(waiting), starved
+        group.first, of["same"], of["open"], of["slower"], once, rivals, behind_all, failed, tuple(waiting), starved
     )
 
 

@@ -88,6 +88,8 @@ def _at_most_among(compared: Sequence[Standing]) -> Lead | None:
     if not any(of.repeated for of in compared):
         return None
     apart = [_apart(of) for of in compared]
+    if any(is_coarse(entry) for of in compared for entry in of.open):
+        return Lead("Open: the clock is too coarse", "no framework is slower beyond doubt", told=False)
     known = [most for most in apart if most is not None]
     if len(known) < len(apart) or not known or too_wide(1.0, max(known)):
         return Lead("Open: the repeats scatter too far", "no framework is slower beyond doubt", told=False)
@@ -176,10 +178,15 @@ def some(cells: Iterable[MeasuredCell], last: str = "and") -> str:
 
 
 def headline(of: Standing) -> str:
-    """The leaders, in few words, and who is not ranked and may be as fast. No order that is open is claimed."""
+    """The leaders, in few words, and the cells that are outside the order. No order that is open is claimed."""
+    return "; ".join((_order(of), *outside(of)))
+
+
+def outside(of: Standing) -> list[str]:
+    """The cells that are outside an order and may be as fast, and those that failed, of which nobody knows."""
     others = [*map(str, of.rivals), *(_faster_once(entry) for entry in of.faster_once)]
     more = [f"{len(others) - 2} more may be as fast"] if len(others) > 2 else []
-    return "; ".join((_order(of), *others[:2], *more))
+    return [*others[:2], *more, *([f"{some(of.failed)} failed"] if of.failed else [])]
 
 
 def _faster_once(entry: Ranked) -> str:
@@ -200,7 +207,7 @@ def _order(of: Standing) -> str:
     if len(level) == 1:
         return f"{level[0].label} is fastest{among}"
     if not of.open:
-        return f"{some(level)} are equally fast within {_margin()}{among}"
+        return f"{some(level)} are equally fast within {_margin()}"
     # The slower cells are known, also where the first place is open.
     out = f"; {_out(of)}" if of.slower else ""
     return f"{some(level, 'or')} leads{among}{out}" if out else f"Open between {some(level)}{among}: {_at_most(of)}"
@@ -211,9 +218,7 @@ def _among(of: Standing) -> str:
     repeated = len(of.level) + len(of.slower)
     if of.rivals_once:
         return f" of the {repeated} with repeats"
-    if of.rivals:
-        return f" of the {of.ranked} that are ranked"
-    return f" of the {of.ranked} that {'are ranked' if of.behind else 'were measured'}" if of.unrun else ""
+    return _among_once(of)
 
 
 def _seen_once(of: Standing) -> str:
@@ -225,7 +230,7 @@ def _seen_once(of: Standing) -> str:
 
 
 def _among_once(of: Standing) -> str:
-    if of.rivals:
+    if of.rivals or of.failed:
         return f" of the {of.ranked} that are ranked"
     return f" of the {of.ranked} that {'are ranked' if of.behind else 'were measured'}" if of.unrun else ""
 
@@ -239,7 +244,14 @@ def _out(of: Standing) -> str:
     return f"{some(names)} {'is' if len(names) == 1 else 'are'} slower"
 
 
+def is_coarse(entry: Ranked) -> bool:
+    """True if every window beside the first took the same time: a clock that tells no more, whatever is repeated."""
+    return not entry.is_first and entry.ratio.low is not None and entry.ratio.low == entry.ratio.high
+
+
 def _at_most(of: Standing) -> str:
+    if any(map(is_coarse, of.open)):
+        return "the clock is too coarse"
     highs = [entry.ratio.high for entry in (*of.same, *of.open)]
     known = [high for high in highs if high is not None]
     if len(known) < len(highs):
@@ -313,7 +325,7 @@ def _open(entry: Ranked, first: str) -> str:
     why = f": {entry.open_by}" if entry.open_by else ""
     ratio = entry.ratio
     reach = ""
-    if ratio.low == ratio.high:
+    if is_coarse(entry):
         reach = ": the clock is too coarse"
     elif ratio.low is not None and ratio.high is not None and not why:
         between = between_ratios(ratio)

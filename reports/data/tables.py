@@ -438,14 +438,15 @@ def _labelled(cells: Sequence[MeasuredCell], devices: Mapping[str, Sequence[Mapp
         gpu = gpu_name(cell.uuid, devices.get(cell.run_id, ())) if cell.uuid else ""
         parts = (cell.name, image, cell.engine if len(engines) > 1 else "", gpu)
         labels.append(" · ".join(filter(None, parts)))
-    counts = Counter((cell.key, label) for cell, label in zip(cells, labels, strict=True))
+    # A cell that failed before it recorded its data stands beside those that did.
+    named = [(replace(cell.key, data_source=""), label) for cell, label in zip(cells, labels, strict=True)]
+    counts = Counter(named)
     runs: dict[str, set[str]] = {}
     for cell in cells:
         runs.setdefault(cell.cell_id, set()).add(cell.run_id)
     out: dict[str, MeasuredCell] = {}
-    for cell, label in zip(cells, labels, strict=True):
-        if counts[cell.key, label] > 1:
-            label = f"{label} · {cell.run_id}"
+    for cell, (key, name) in zip(cells, named, strict=True):
+        label = f"{name} · {cell.run_id}" if counts[key, name] > 1 else name
         anchor = _anchor(cell, several=len(runs[cell.cell_id]) > 1)
         anchor = (
             anchor if anchor not in out else f"{anchor}-{len(out)}"

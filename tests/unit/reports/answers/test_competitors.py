@@ -35,7 +35,7 @@ def test_runs_between_which_nothing_changed_count_as_one_with_all_their_repeats(
         assert not any("monday" in label or "tuesday" in label for label in labels)
         assert all(len(entry.cell.repeats) == 4 for entry in found.group.ranked)
         assert all(entry.cell.run_id == "tuesday" for entry in found.group.ranked)  # where its link leads
-        assert "Each cell counts once, with the repeats of all its runs" in found.caveats[0]
+        assert "Each cell counts once, with the repeats of all runs" in found.caveats[0]
 
 
 def test_after_a_change_the_newest_state_counts_and_the_change_is_told(tmp_path: Path) -> None:

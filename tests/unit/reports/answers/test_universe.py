@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.answers import answers_table, findings, plain
+from reports.answers import answers_table, comparison, findings, plain
 from reports.answers.overview import overview
 from reports.data.model import Tables
 from reports.data.tables import load
@@ -20,7 +20,7 @@ from tests.fixtures import drawn
 
 WORKLOAD = "cnn-cifar10"
 TORCH = ("torch", WORKLOAD)
-KINDS = ("ok", "failed in part", "too few windows", "unproved", "refused", "noisy", "once", "never run")
+KINDS = ("ok", "failed in part", "failed", "too few windows", "unproved", "refused", "noisy", "once", "never run")
 SPEEDS = {"faster": 0.5, "same": 1.0, "slower": 3.0}
 
 
@@ -29,8 +29,8 @@ def run_of(folder: Path, kind: str, speed: float) -> Tables:
     random = np.random.default_rng(7)
     windows: Sequence[Array] = drawn.steady(random, 0.1 * speed)
     failed, changes = {}, {}
-    if kind == "failed in part":
-        failed[TORCH] = [3]
+    if kind.startswith("failed"):
+        failed[TORCH] = [3] if kind == "failed in part" else [1, 2, 3]
     elif kind == "too few windows":
         windows = [one[:1] for one in windows]
     elif kind == "unproved":
@@ -52,7 +52,7 @@ def run_of(folder: Path, kind: str, speed: float) -> Tables:
 
 
 def said(tables: Tables) -> Mapping[str, str]:
-    """Each format, in its own words."""
+    """Each format, in its own words. `compare` is of the cell and the one at 100 ms."""
     (finding,) = findings.findings(tables)
     sections = list(plain.sections(tables))
     lines = [
@@ -61,6 +61,8 @@ def said(tables: Tables) -> Mapping[str, str]:
     ]
     card = page_of(overview(tables)).headline
     (answer,) = answers_table.answer_document(tables)["answers"]
+    compared = comparison.comparison(tables, "tensorflow-2.21.0-cpu", "torch-2.13.0-cpu")
+    table = comparison.table(compared)
     return {
         "terminal": "\n".join(lines),
         "Markdown": markdown_report.markdown(overview(tables)),
@@ -68,6 +70,13 @@ def said(tables: Tables) -> Mapping[str, str]:
         "first screen": f"{card.words} | {card.detail}",
         "JSON": json.dumps(answer),
         "CSV": json.dumps(answers_table.answer_records(tables)),
+        "compare": "\n".join(
+            (
+                *(f"{row.cell.label}: {row.words} {row.reason}" for row in compared.rows),
+                *(f"{one.cell.label}: {one.reason}" for one in compared.unpaired),
+                *(" ".join(row) for row in (*table.rows, (table.caption, *table.notes))),
+            )
+        ),
     }
 
 
@@ -82,6 +91,10 @@ def test_no_format_is_false_or_silent_about_a_cell_of_any_kind_and_speed(kind: s
     if ranked:
         assert finding.headline.startswith("PyTorch 2.13.0 is fastest") == (speed == "faster")
         assert won == (speed == "slower")
+    elif kind == "failed":
+        # Nobody knows how fast it is.
+        assert finding.headline == "TensorFlow 2.21.0 is fastest of the 2 that are ranked; PyTorch 2.13.0 failed"
+        assert card.words == "TensorFlow 2 is fastest of the ranked"
     elif speed != "slower" and kind != "never run":
         # Another one is fastest only of those that are ranked, and the sentence names who may be faster.
         assert won
@@ -90,18 +103,113 @@ def test_no_format_is_false_or_silent_about_a_cell_of_any_kind_and_speed(kind: s
         assert card.confidence == ("confirmed" if kind == "once" else "open")
     for name, words in said(tables).items():
         # The first screen names the leaders, who may contradict them, and the nearest that is slower.
-        assert "torch" in words.lower() or (name == "first screen" and (speed == "slower" or kind == "never run"))
+        behind = speed == "slower" and kind not in ("failed", "never run")
+        assert "torch" in words.lower() or (name == "first screen" and behind), name
         if speed == "faster":
             assert "TensorFlow 2.21.0 is fastest." not in words, name
             assert "TensorFlow 2.21.0 is fastest**" not in words, name
         if kind == "failed in part":
             assert "1 of 3 failed" in words
+    verdict = said(tables)["compare"].partition(": ")[2].split(":")[0].split()[0]
+    assert verdict == speed if ranked else verdict not in {*SPEEDS} - {speed}
     if kind == "never run":
         assert finding.headline == "TensorFlow 2.21.0 is fastest of the 2 that were measured"
-    if speed == "faster" and not ranked and kind not in ("once", "never run"):
+    if speed == "faster" and not ranked and kind not in ("once", "never run", "failed"):
         assert "PyTorch 2.13.0 looks 2.0" in finding.headline
         assert card.words == "PyTorch looks fastest, but not ranked"
         assert "looks 2.0" in said(tables)["CSV"]
+
+
+GRU = "gru-imdb"
+
+
+def two_workloads(folder: Path, gru: Sequence[Array], **changes: object) -> Tables:
+    """TensorFlow wins at the CNN beyond doubt. At the GRU PyTorch has these windows beside 100 and 200 ms."""
+    random = np.random.default_rng(9)
+    cells: dict[drawn.Place, Sequence[Array]] = {
+        (name, work): drawn.steady(random, level)
+        for work in (WORKLOAD, GRU)
+        for name, level in (("torch", 0.15), ("tensorflow", 0.1), ("jax", 0.2))
+    }
+    cells["torch", GRU] = gru
+    return load([drawn.write(folder / "run", cells, changes={("torch", GRU): changes})])
+
+
+def test_a_cell_that_is_not_ranked_and_faster_at_one_workload_does_not_look_fastest_at_both(tmp_path: Path) -> None:
+    gru = drawn.steady(np.random.default_rng(10), 0.05)
+    card = page_of(overview(two_workloads(tmp_path, gru, parity_passed=False))).headline
+    assert (card.words, card.confidence) == ("cnn-cifar10: TensorFlow 2; gru-imdb: open", "open")
+    assert "gru-imdb: PyTorch 2.13.0 looks 2.00 times as fast (not ranked: parity failed)" in card.detail
+
+
+def test_one_framework_with_repeats_is_neither_fastest_nor_as_fast_as_others(tmp_path: Path) -> None:
+    random = np.random.default_rng(11)
+    words = {}
+    for name, level in (("faster", 0.05), ("near", 0.1), ("slower", 0.3)):
+        cells = {TORCH: drawn.steady(random, level)[:1], ("tensorflow", WORKLOAD): drawn.steady(random, 0.1)}
+        card = page_of(overview(load([drawn.write(tmp_path / name, cells)]))).headline
+        words[name] = card.words
+        assert card.confidence == "one run"
+    assert words == {
+        "faster": "PyTorch looks fastest, after one repeat",
+        "near": "Only TensorFlow 2 has repeats",
+        "slower": "Only TensorFlow 2 has repeats",
+    }
+
+
+def test_where_all_were_measured_once_a_refused_one_that_is_faster_is_named_first(tmp_path: Path) -> None:
+    random = np.random.default_rng(12)
+    cells = {
+        (name, WORKLOAD): drawn.steady(random, level)[:1]
+        for name, level in (("torch", 0.05), ("tensorflow", 0.1), ("jax", 0.2))
+    }
+    tables = load([drawn.write(tmp_path / "run", cells, changes={TORCH: {"parity_passed": False}})])
+    assert page_of(overview(tables)).headline.words == "PyTorch looks fastest, but not ranked"
+
+
+def test_one_ranked_cell_is_said_beside_what_is_not_ranked_and_what_failed(tmp_path: Path) -> None:
+    random = np.random.default_rng(13)
+    cells = {
+        (name, WORKLOAD): drawn.steady(random, level)
+        for name, level in (("torch", 0.05), ("tensorflow", 0.1), ("jax", 0.2))
+    }
+    failed = {("jax", WORKLOAD): [1, 2, 3]}
+    tables = load([drawn.write(tmp_path / "run", cells, failed, {TORCH: {"parity_passed": False}})])
+    (finding,) = findings.findings(tables)
+    outside = "PyTorch 2.13.0 looks 2.00 times as fast (not ranked: parity failed); JAX 0.10.2 failed"
+    assert finding.headline.endswith(f"ms a step; {outside}")
+    card = page_of(overview(tables)).headline
+    assert card.words == "Only TensorFlow 2 could be ranked"
+    assert "JAX 0.10.2 failed" in card.detail
+    assert "PyTorch 2.13.0 looks 2.00 times as fast" in card.detail
+
+
+def test_a_framework_that_failed_in_the_newest_of_joined_runs_is_named_with_that_run(tmp_path: Path) -> None:
+    random, runs = np.random.default_rng(14), []
+    for day, failed in (("20", {}), ("21", {TORCH: [1, 2, 3]})):
+        cells = {
+            (name, WORKLOAD): drawn.steady(random, level) for name, level in (("torch", 0.05), ("tensorflow", 0.1))
+        }
+        runs.append(drawn.write(tmp_path / f"d{day}", cells, failed, created=f"2026-11-{day}T10:00:00+00:00"))
+    tables = load(runs)
+    (finding,) = findings.findings(tables)
+    assert finding.headline == "PyTorch 2.13.0 is fastest of the 2 that are ranked; PyTorch 2.13.0 · d21 failed"
+    assert "PyTorch 2.13.0 · d21 failed" in page_of(overview(tables)).headline.detail
+
+
+def test_times_that_are_equal_to_the_digit_are_a_coarse_clock_and_no_bound(tmp_path: Path) -> None:
+    cells = {
+        (name, WORKLOAD): [np.full(40, level)] * 3
+        for name, level in (("torch", 0.1), ("tensorflow", 0.1), ("jax", 0.2))
+    }
+    tables = load([drawn.write(tmp_path / "run", cells)])
+    (finding,) = findings.findings(tables)
+    assert finding.headline.endswith(": the clock is too coarse")
+    words = said(tables)
+    assert "only a finer clock tells, or longer windows" in words["terminal"]
+    for name in ("terminal", "Markdown", "page", "first screen"):
+        assert "at most" not in words[name], name
+        assert "quieter machine" not in words[name], name
 
 
 def test_one_failed_repeat_of_the_fastest_makes_no_other_one_the_fastest(tmp_path: Path) -> None:
@@ -134,7 +242,7 @@ def test_a_framework_that_stalls_is_ranked_by_all_of_its_time_and_says_that_it_s
     assert torch.items_per_second is not None
     assert torch.items_per_second.value == pytest.approx(64 * 120 / sum(map(np.sum, stalling)), rel=0.005)
     words = said(tables)
-    for name in ("terminal", "Markdown", "page", "JSON", "CSV"):
+    for name in ("terminal", "Markdown", "page", "JSON", "CSV", "compare"):
         assert "stalls: one window in 5 takes 2 times as long" in words[name], name
     assert "though its typical step is shorter than that of TensorFlow 2.21.0" in finding.detail
 
@@ -150,7 +258,7 @@ def test_stalls_of_one_repeat_that_do_not_count_are_said_with_the_order_that_the
     (finding,) = findings.findings(tables)
     assert finding.headline == "PyTorch 2.13.0 is fastest"
     words, row = said(tables), "1 of 3 repeats stalled: by all of its time the cell takes 1.18 times as long"
-    for name in ("terminal", "Markdown", "page", "JSON", "CSV"):
+    for name in ("terminal", "Markdown", "page", "first screen", "JSON", "CSV", "compare"):
         assert row in words[name], name
     assert f"PyTorch 2.13.0: {row}, longer than TensorFlow 2.21.0." in finding.detail
 

@@ -401,7 +401,7 @@ def test_a_winner_is_named_only_where_the_interval_says_so(tmp_path: Path) -> No
     cnn, gru = findings.findings(data)
     assert cnn.headline == "PyTorch 2.13.0 is fastest"
     assert "95\u00a0% interval" in cnn.detail
-    assert gru.headline == "JAX 0.10.2 and PyTorch 2.13.0 are equally fast within 5\u00a0%"
+    assert gru.headline == "JAX 0.10.2 and PyTorch 2.13.0 are equally fast within 5\u00a0%; TensorFlow 2.21.0 failed"
 
 
 def test_cells_measured_with_different_bench_sources_are_said_to_be(tmp_path: Path) -> None:
