@@ -24,6 +24,8 @@ SHARES = ("0", "30", "60", "500", "990")
 # The same of a run in which an operation fails: in the cache, too, and each error elsewhere.
 ERRORS = {
     "ENOSPC": ("0", "250", "900"),
+    # From the room that a full disk is given to keep a repeat, a second sentence came.
+    "ENOSPC+": ("125",),
     "EIO": ("120", "500"),
     "EMFILE": ("400",),
     "ENOMEM": ("650",),
