@@ -18,7 +18,7 @@ from tests.engine.test_doctor import doctor
 from tests.stand_ins.engine import OwnEngine, why_no_cdi, why_not
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, uuid_of
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.xdist_group("own engine"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """A disk of the engine or of the host that fails in mid-run: nothing is lost, one sentence says so, and --resume measures the rest.
 
-They wait more than they compute, for a Docker Engine of their own that nobody else uses: they run beside all other tests, as a group.
+They wait more than they compute, and for a Docker Engine of their own: like others with one they run beside those of the engine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.fixtures.mounts import ENDS, TROUBLES
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.xdist_group("disks"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.xdist_group("own engine"), pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize(("trouble", "mended"), ENDS)

@@ -25,7 +25,7 @@ from tests.fixtures.plans import make_cell
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, uuid_of
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.xdist_group("own engine"), pytest.mark.timeout(600)]
 
 # Debian's number of the group `video`, which drivers give to device nodes.
 VIDEO = 44
