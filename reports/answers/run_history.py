@@ -112,6 +112,7 @@ class History:
     together: str = ""  # a sentence about what moved nearly all cells, where something did
     again: tuple[Sequence[MeasuredCell], ...] = ()  # each cell that was measured more than once, oldest first
     broken: tuple[Broken, ...] = ()
+    compared: tuple[Contrast, ...] = ()  # of two runs, which are too few for a history: the rows of `runner compare`
 
     @property
     def moved(self) -> tuple[Moved, ...]:
@@ -141,7 +142,7 @@ class History:
     def exit_code(self) -> int:
         """As that of compare. 0: nothing takes longer. 1: something does by more than the margin, or perhaps by more, or fails since.
         3: some row is open, or there is no row."""
-        if self.broken or any(row.told_slower for row in self.rows):
+        if self.broken or any(row.told_slower for row in (*self.rows, *self.compared)):
             return ExitCode.FOUND
         return one_code(failed=False, is_open=not self.rows or any(row.verdict == "open" for row in self.rows))
 
@@ -179,8 +180,9 @@ def history(tables: Tables, margin: float = MARGIN) -> History:
     found = [pair for cells in again for pair in _rows(states(cells), margin, hours)]
     chances = [p for _, p in found]
     rows = tuple(row for row in judged([row for row, _ in found], chances) if isinstance(row, Moved)) if found else ()
-    together = _together(again, rows, margin)
-    return History(tuple(tables.order), rows, len(measured) - len(again), unfit, together, tuple(again), broken(tables))
+    together, compared = _together(again, rows, margin, tables)
+    once = len(measured) - len(again)
+    return History(tuple(tables.order), rows, once, unfit, together, tuple(again), broken(tables), compared)
 
 
 def _hours(tables: Tables) -> Mapping[str, float]:
@@ -210,17 +212,23 @@ def _measured(tables: Tables) -> list[list[MeasuredCell]]:
     return [sorted(cells, key=lambda cell: tables.order[cell.run_id]) for cells in measured.values()]
 
 
-def _together(again: Sequence[Sequence[MeasuredCell]], rows: Sequence[Moved], margin: float) -> str:
-    """The common move of nearly all cells: of two runs by their common shift, of more since one run, or as a drift."""
+def _together(
+    again: Sequence[Sequence[MeasuredCell]], rows: Sequence[Moved], margin: float, around: Tables
+) -> tuple[str, tuple[Contrast, ...]]:
+    """The common move of nearly all cells: of two runs by their common shift, of more since one run, or as a drift. Of two runs also the
+    rows of `runner compare`, and the cells of them that moved by themselves."""
     if len({cell.run_id for cells in again for cell in cells}) == 2:
         pairs = [(Side((cells[0],)), Side((cells[-1],))) for cells in again if cells[0].run_id != cells[-1].run_id]
-        shift = two_runs(pairs, margin)[1]
-        return shift.said if shift else ""
+        compared, shift = two_runs(pairs, margin, around)
+        alone = [f"{row.cell.name}, {row.cell.key.workload}: {row.words}." for row in compared if row.told_slower]
+        said = " ".join([shift.said if shift else "", *alone[:MOST_NAMED]]).strip()
+        return said, (*compared, *([shift.row] if shift else []))
     since = Counter((row.when, row.longer) for row in rows if row.real)
     (when, longer), count = since.most_common(1)[0] if since else (("", False), 0)
     if count < FEWEST_ROWS or count < NEARLY_ALL * len(again):
-        return ""
-    return f"{count} of {len(again)} cells became {'slower' if longer else 'faster'} {when}. {SHARED}"
+        return "", ()
+    said = f"{count} of {len(again)} cells became {'slower' if longer else 'faster'} {when}. {SHARED}"
+    return said, ()
 
 
 def states(cells: Sequence[MeasuredCell]) -> list[list[MeasuredCell]]:

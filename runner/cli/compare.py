@@ -60,7 +60,7 @@ def history(
     Exit code 0: nothing became slower by more than the margin; 1: something did, or did, perhaps by less, or fails since; 3: some cell is
     open. compare means the same by these.
     """
-    tables = load(chosen_runs(runs, out), STEPS) if runs else _readable(stored_runs(out))
+    tables = load(folders := chosen_runs(runs, out), _asked(folders)) if runs else _readable(stored_runs(out))
     moves = run_history.history(tables, margin / 100)
     if otava is not None:
         # Only this needs it.
@@ -91,9 +91,14 @@ def history(
     raise typer.Exit(moves.exit_code)
 
 
+def _asked(folders: Sequence[Path]) -> Sequence[str]:
+    """The tables for a history. Two runs have the rows of `runner compare`, from the step times that it prints."""
+    return COMPARED if len(folders) == 2 else STEPS
+
+
 def _readable(folders: Sequence[Path]) -> Tables:
     """The rows of those runs that can be read. An unreadable run is named and skipped: nobody asked for it by name."""
-    tables, skipped = load_readable(renewed(folders, readable=True), STEPS)
+    tables, skipped = load_readable(renewed(folders, readable=True), _asked(folders))
     for error in skipped:
         note(f"skipped: {visible(error)}")
     if not tables.runs:

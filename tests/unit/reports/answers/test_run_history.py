@@ -16,7 +16,7 @@ from reports.answers.comparison import comparison
 from reports.data import tables
 from runner.cli.main import app
 from runner.results.rank import ranking
-from tests.fixtures import measured, stored, synthetic
+from tests.fixtures import drawn, measured, stored, synthetic
 from tests.fixtures.regimes import Regime, timed_run
 
 SLOW = {("torch-2.13.0-cpu", "cnn-cifar10"): 1.08}
@@ -283,3 +283,27 @@ def test_a_history_compares_no_cell_with_another_one(tmp_path: Path, monkeypatch
     monkeypatch.setattr(ranking.Field, "_pair", refuse)
     found = run_history.history(tables.load(runs, tables.STEPS))
     assert len(found.rows) == 5
+
+
+@pytest.mark.parametrize(
+    ("slower", "code"),
+    [({}, 3), (dict.fromkeys(("torch", "tensorflow", "jax"), 1.06), 1), ({"torch": 1.1}, 1)],
+    ids=["nothing", "all by 6 %", "one by 10 %"],
+)
+def test_of_two_runs_history_has_the_code_of_compare_and_says_why(
+    slower: dict[str, float], code: int, tmp_path: Path
+) -> None:
+    """A CI that compares yesterday with today may ask either."""
+    random = np.random.default_rng(51)
+    for day, factors in (("20", {}), ("21", slower)):
+        cells = {
+            (name, work): drawn.steady(random, (0.1 + 0.02 * at) * factors.get(name, 1.0))
+            for work in ("cnn-cifar10", "gru-imdb")
+            for at, name in enumerate(drawn.IMAGES)
+        }
+        drawn.write(tmp_path / f"d{day}", cells, created=f"2026-11-{day}T10:00:00+00:00")
+    told = CliRunner().invoke(app, ["compare", "d20", "d21", "--results", str(tmp_path)])
+    by_history = ask(tmp_path)
+    assert (told.exit_code, by_history.exit_code) == (code, code)
+    words = "takes 1.10 times as long" if slower == {"torch": 1.1} else "That is slower"
+    assert (words in by_history.stdout) == (code == 1)
