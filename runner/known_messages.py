@@ -80,8 +80,8 @@ def cause(lines: Sequence[str]) -> str | None:
 
 
 def hint(kind: str | None, *texts: str | None) -> str | None:
-    """The advice for a failure, by its messages and else by its kind."""
-    message = find(*texts)
+    """The advice for a failure, by its messages and else by its kind. What a program said before it met its error counts no more."""
+    message = find(*(text and text[max(0, text.find(_TRACEBACK)) :] for text in texts))
     return message.advice if message else _OF_KIND.get(kind or "")
 
 

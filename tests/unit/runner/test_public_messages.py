@@ -214,3 +214,13 @@ def test_a_particular_message_counts_before_a_general_one_wherever_it_stands() -
     launcher = "= BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n= EXIT CODE: 9"
     own = "torch.OutOfMemoryError: CUDA out of memory."
     assert "GPU's memory did not suffice" in str(known_messages.hint("framework", f"{own}\n{launcher}"))
+
+
+def test_the_words_of_a_program_before_its_error_are_no_reason() -> None:
+    """TensorFlow's builds for CPUs look for CUDA's driver at each start, and say that there is none."""
+    start = "I external/local_xla: Could not find cuda drivers on your machine, GPU will not be used."
+    error = 'Traceback (most recent call last):\n  File "x.py", line 1\nValueError: shapes differ'
+    assert "in another image" in str(known_messages.hint("crash", "ValueError: shapes differ", f"{start}\n{error}"))
+    assert "no driver of NVIDIA's" in str(known_messages.hint("crash", "exit code 1", start))
+    full = f"{start}\n{error}\nOSError: [Errno 28] No space left on device"
+    assert "a disk is full" in str(known_messages.hint("crash", "exit code 1", full))
