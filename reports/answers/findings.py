@@ -133,6 +133,13 @@ class Finding:
     losses: tuple[LossAnswer, ...] = ()  # one for each level that the user stated
     changed: tuple[str, ...] = ()  # of the caveats, those on cells that count as their newest runs measured them
 
+    @property
+    def beside(self) -> str:
+        """The batch and the data, where another group of the workload differs in these alone: its cells are not compared."""
+        key = self.group.key
+        keys = [replace(one.key, batch=key.batch, data_source=key.data_source) for one in self.workload.groups]
+        return f"batch {key.batch}, {key.data_source or 'unknown'} data" if keys.count(key) > 1 else ""
+
 
 def findings(tables: Tables) -> tuple[Finding, ...]:
     """One answer for each group of comparable cells."""

@@ -145,7 +145,9 @@ def _place(finding: Finding) -> str:
     """The network and the device."""
     key = finding.group.key
     device = device_name(key.device_model) + (f" × {key.devices}, {key.scaling}" if key.devices > 1 else "")
-    return visible(" · ".join((finding.workload.title, device, key.precision, key.preset)))
+    return visible(
+        " · ".join(filter(None, (finding.workload.title, device, key.precision, key.preset, finding.beside)))
+    )
 
 
 def _head(finding: Finding) -> Iterator[str]:

@@ -61,7 +61,7 @@ def _proved(tables: Tables) -> str:
 def answer(finding: Finding) -> list[str]:
     """The parts of one group's answer: its title, its sentences, its table, and what stands beside the figures."""
     key = finding.group.key
-    place = (finding.workload.title, key.device, key.precision, key.preset)
+    place = filter(None, (finding.workload.title, key.device, key.precision, key.preset, finding.beside))
     # A list of Markdown's own would number them anew where the table, which has ranked cells only, lacks one.
     marked = {number_ for entry in finding.group.ranked for number_ in _numbers(finding.group, entry.cell)}
     table = _table(finding.group, finding.workload.items)

@@ -341,3 +341,18 @@ def test_a_cell_that_changed_between_two_joined_runs_counts_as_the_newest_and_is
     assert any(
         "confirmed in these 2 runs: " in line for section in plain.sections(load(runs)) for line in section.below
     )
+
+
+def test_cells_on_other_data_have_a_section_that_says_so(tmp_path: Path) -> None:
+    """Two sections of one heading looked like one answer, of which the second said no word of the first's framework."""
+    random = np.random.default_rng(15)
+    cells = {
+        (name, WORKLOAD): drawn.steady(random, level)
+        for name, level in (("torch", 0.05), ("tensorflow", 0.1), ("jax", 0.2))
+    }
+    tables = load([drawn.write(tmp_path / "run", cells, changes={TORCH: {"data_source": "files"}})])
+    heads = [section.above[0] for section in plain.sections(tables) if section.rows]
+    assert sorted(head.rpartition(" · ")[2] for head in heads) == ["batch 64, files data", "batch 64, generated data"]
+    text = markdown_report.markdown(overview(tables))
+    assert "batch 64, files data" in text
+    assert "batch 64, generated data" in text
