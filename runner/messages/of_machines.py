@@ -262,7 +262,7 @@ OF_MACHINES: tuple[Known, ...] = (
         "set XDG_CACHE_HOME, TMPDIR and --results to folders with shorter names",
     ),
     Known(
-        r"SIGKILL|exit ?code:? (-9|137)\b",
+        r"SIGKILL|signal 9\b|exit ?code:? (-9|137)\b",
         "something outside ended it: a person, or the kernel when the machine's memory was gone",
         "`dmesg | grep -i 'out of memory'` tells which; fewer cells at a time, or a machine with more memory",
         general=True,
@@ -346,7 +346,7 @@ OF_MACHINES: tuple[Known, ...] = (
         "install it there, or build the image again",
     ),
     Known(
-        r"Segmentation fault|SIGSEGV|SIGABRT|\(core dumped\)|exit ?code:? (-11|139)\b|^F\d* .*Check failed: ",
+        r"Segmentation fault|SIGSEGV|SIGABRT|signal (6|11)\b|\(core dumped\)|exit ?code:? (-11|139)\b|^F\d* .*Check failed: ",
         "a framework's native code crashed",
         "the stack stands in the log; try another version",
         general=True,

@@ -160,6 +160,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "ERROR  : Failed to retrieve root group information: Success",
         "KeyError: 'getpwuid(): uid not found: 1000'",
     ),
+    "something outside ended it": (
+        "mpirun noticed that process rank 0 with PID 21183 on node host01 exited on signal 9 (Killed).",
+        "torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 5 (pid: 2630)",
+        "rank 1 of 2: it was ended by signal 9 (SIGKILL)",
+    ),
+    "native code crashed": (
+        "F tensorflow/core/kernels/conv_ops.cc:659] Check failed: stream->parent()->GetConvolveAlgorithms(&algorithms)",
+        "Assertion `err == cudaSuccess' failed.\nAborted (core dumped)",
+    ),
     "the limit of open files": ("RuntimeError: received 0 items of ancdata",),
     "Slurm took the node or the job back": (
         "slurmstepd: error: *** JOB 123 ON n1 CANCELLED AT 2024-01-01T00:00:00 DUE TO TIME LIMIT ***",
