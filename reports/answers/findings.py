@@ -30,7 +30,7 @@ from runner.results import statistics
 from runner.results.cells import MISSING, StoredRepeat, step_of
 from runner.results.on_disk.parcel_origin import UNPROVED
 from runner.results.rank.blocks import moderated_scatter
-from runner.results.rank.ranking import OTHER_RUNS, bad_repeats
+from runner.results.rank.ranking import MARGIN, OTHER_RUNS, bad_repeats
 from runner.results.statistics import Array, Estimate
 
 # Do the frameworks of a group train alike? At equal steps their losses must agree within what right runs differ by.
@@ -398,14 +398,30 @@ def _of_a_bad_repeat(cells: Sequence[MeasuredCell], group: Group) -> list[str]:
             said.append(
                 f"{cell.label}, repeat {cell.measured[place].number}{where} {apart(ratio)} as its others: measure it again."
             )
-    slow = [gpu for gpu, count in by_gpu.items() if gpu and count > 1]
+    slow = {gpu: count for gpu, count in by_gpu.items() if gpu and count > 1}
+    slow |= dict.fromkeys(_slow_in_each(cells), len(cells))
     return [
         *(
-            f"{gpu} was the slow one of {by_gpu[gpu]} cells: `runner verify --each-gpu` compares the GPUs."
-            for gpu in slow
+            f"{gpu} was the slow one of {count} cells: `runner verify --each-gpu` compares the GPUs."
+            for gpu, count in slow.items()
         ),
         *said,
     ]
+
+
+def _slow_in_each(cells: Sequence[MeasuredCell]) -> list[str]:
+    """The GPUs on which every repeat of each of several cells took longer, beyond the margin, than every repeat on the other GPUs."""
+    of = [
+        [(_gpu_of(repeat), log) for repeat, log in zip(cell.measured, cell.log_levels, strict=True)] for cell in cells
+    ]
+    gpus = dict.fromkeys(gpu for every in of for gpu, _ in every if gpu)
+    far = math.log1p(MARGIN)
+
+    def is_slow(gpu: str, every: Sequence[tuple[str, float]]) -> bool:
+        own, others = ([log for name, log in every if (name == gpu) == mine] for mine in (True, False))
+        return bool(own and others) and min(own) > max(others) + far
+
+    return [gpu for gpu in gpus if len(of) > 1 and all(is_slow(gpu, every) for every in of)]
 
 
 def _gpu_of(repeat: StoredRepeat) -> str:

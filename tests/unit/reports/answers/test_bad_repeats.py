@@ -41,6 +41,15 @@ def test_where_it_is_the_gpu_the_gpu_is_named() -> None:
     assert all("on GPU …bad0 takes " in line for line in said[1:])
 
 
+def test_a_gpu_that_measured_every_second_repeat_is_named_where_each_cell_took_longer_on_it() -> None:
+    """No repeat is then far from the others of its cell, and what scatters is not the machine."""
+    gpus = [["GPU-aaa1", "GPU-bad0"] * 2, ["GPU-bad0", "GPU-aaa1"] * 2, ["GPU-aaa1", "GPU-bad0"] * 2]
+    assert "GPU …bad0 was the slow one of 3 cells: `runner verify --each-gpu` compares the GPUs." in said_of(
+        gpus, "GPU-bad0", 1.25
+    )
+    assert not any("GPU" in line for line in said_of(gpus, "GPU-none"))
+
+
 def test_on_one_gpu_none_is_named() -> None:
     said = said_of([["GPU-aaa1"] * 3] * 3, "GPU-none")
     assert not any("GPU" in line for line in said)
