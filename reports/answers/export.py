@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from reports.answers.contrast import Contrast
 from reports.data.model import MeasuredCell
@@ -249,18 +249,8 @@ class ContrastRecord(NamedCell):
 
 def of_cell(cell: MeasuredCell) -> NamedCell:
     """The fields that name a cell in a flat record."""
-    return {
-        "image": cell.image,
-        "framework": cell.framework,
-        "mode": cell.mode,
-        "workload": cell.key.workload,
-        "precision": cell.key.precision,
-        "preset": cell.key.preset,
-        "device_model": cell.key.device_model,
-        "devices": cell.key.devices,
-        "scaling": cell.key.scaling,
-        "batch": cell.key.batch,
-    }
+    outside_key, names = ("image", "framework", "mode"), NamedCell.__annotations__
+    return cast(NamedCell, {name: getattr(cell if name in outside_key else cell.key, name) for name in names})
 
 
 def contrast(row: Contrast) -> ContrastRecord:

@@ -278,7 +278,7 @@ def _strip(place: str, fleet: FleetHealth) -> Chart:
 
 def _grid(place: str, model: str, fleets: Sequence[FleetHealth]) -> Chart:
     """A row for each GPU, a column for each fleet: the deviation, and a mark where the GPU is slow."""
-    rows = sorted({(_order(gpu), _name(gpu)) for fleet in fleets for gpu in fleet.gpus})
+    rows = sorted({((-1 if gpu.index is None else gpu.index), _name(gpu)) for fleet in fleets for gpu in fleet.gpus})
     picture = Picture(20 * len(rows) + 20, Axis(0, len(fleets)), named=True)
     named = []
     for column, fleet in enumerate(fleets):
@@ -349,10 +349,6 @@ def _short_name(name: str) -> str:
     """The name of a node, as long as there is room left of the picture. Names of one fleet differ at their end."""
     shown = visible(name)
     return shown if len(shown) <= 13 else f"{shown[:4]}…{shown[-8:]}"
-
-
-def _order(gpu: GpuHealth) -> int:
-    return -1 if gpu.index is None else gpu.index
 
 
 def _name(gpu: GpuHealth) -> str:

@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from bench import rules
 from runner.errors import UserError
 from runner.paths import BENCH
+from runner.results.validate import Frozen
 
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
 
@@ -19,13 +20,11 @@ class FrameworkError(UserError):
     """A framework's file that cannot be used; the message names file, field and fix."""
 
 
-class Caveat(BaseModel):
+class Caveat(Frozen):
     """A note beside a framework's figure: where the framework is measured otherwise than the others.
 
     The report marks the cells that it is of. An empty list means all of them.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sentence: str = Field(pattern=r"^[A-Z].*\.$")
     workloads: tuple[str, ...] = ()
@@ -33,10 +32,8 @@ class Caveat(BaseModel):
     modes: tuple[str, ...] = ()
 
 
-class Framework(BaseModel):
+class Framework(Frozen):
     """One framework as bench/frameworks/<name>/framework.json declares it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     title: str = Field(min_length=1)  # as people call it
@@ -99,7 +96,7 @@ def with_profiler(folder: Path = BENCH / "frameworks") -> frozenset[str]:
 def load_frameworks(folder: Path = BENCH / "frameworks") -> dict[str, Framework]:
     """Every framework by name. Raises FrameworkError."""
     frameworks: dict[str, Framework] = {}
-    module_of = {name: _module(name) for name in rules.workload_names()}
+    module_of = {name: str(rules.module_of(name, rules.workload_declaration(name))) for name in rules.workload_names()}
     for name in rules.framework_names(str(folder)):
         path = folder / name / "framework.json"
         try:
@@ -128,7 +125,3 @@ def load_frameworks(folder: Path = BENCH / "frameworks") -> dict[str, Framework]
                 )
         frameworks[name] = framework.model_copy(update={"modules": modules})
     return frameworks
-
-
-def _module(workload: str) -> str:
-    return str(rules.module_of(workload, rules.workload_declaration(workload)))

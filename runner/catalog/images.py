@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Self
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 from packaging.version import Version as ParsedVersion
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from bench import rules
 from runner.catalog.cuda import PTX_DRIVER
@@ -26,6 +26,7 @@ from runner.catalog.names import suggest
 from runner.errors import UserError
 from runner.paths import PROJECT
 from runner.results.on_disk.image_names import NO_LOCK, is_address
+from runner.results.validate import Frozen
 
 IMAGES = PROJECT / "images"
 
@@ -52,10 +53,8 @@ class CatalogError(UserError):
     """A folder of the catalog that cannot be used; each line of the message names a file, a field and the fix."""
 
 
-class Image(BaseModel):
+class Image(Frozen):
     """One pinned combination of frameworks, Python and CUDA: an image.toml, with its folder and the folder's name."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     folder: Path = Field(exclude=True)

@@ -6,24 +6,21 @@ import functools
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
+from pydantic import Field, PositiveFloat, ValidationError
 
 from bench import rules
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.names import PresetName
 from runner.errors import UserError
 from runner.paths import BENCH
+from runner.results.validate import Frozen
 
 
 class WorkloadError(UserError):
     """A workload's file that cannot be used; the message names file, field and fix."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Preset(_Frozen):
+class Preset(Frozen):
     """How long a preset measures: by time and noise, or by whole epochs."""
 
     seconds: float | None = Field(gt=0)  # the most that the measured windows may take together
@@ -43,7 +40,7 @@ class Preset(_Frozen):
     attention_mop: dict[Literal["cpu", "cuda"], tuple[float, float]] | None = None
 
 
-class Metric(_Frozen):
+class Metric(Frozen):
     """The measure of what a network has learned, and the range in which a whole run is expected."""
 
     name: str
@@ -53,7 +50,7 @@ class Metric(_Frozen):
     band_needs: str | None = None  # what else a run needs to be expected there, in words
 
 
-class Workload(_Frozen):
+class Workload(Frozen):
     """One workload as bench/workloads/<name>.json declares it."""
 
     name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")

@@ -303,7 +303,8 @@ def container(scene: Scene) -> Iterator[Check]:
     try:
         printed = docker_container.trial_output(scene.client, scene.info, scene.image, uuids, ("nvidia-smi", "-L"))
         listed = re.findall(r"UUID: ((?:GPU|MIG)-[0-9a-fA-F-]+)", printed)
-        inside = [uuid for uuid in listed if not _is_parent(uuid, scene)]
+        # nvidia-smi lists a cut GPU above its instances.
+        inside = [uuid for uuid in listed if not any(gpu.board == uuid != gpu.uuid for gpu in scene.gpus)]
         if same_gpus(inside, uuids):
             yield _opened(scene, inside)
         elif inside:
@@ -345,11 +346,6 @@ def _opened(scene: Scene, inside: Sequence[str]) -> Check:
     way = " and ".join(dict.fromkeys(through))
     saw = f"a container with a cell's limits sees {', '.join(inside)}: just what it was given, through {way}; CUDA opens them"
     return Check("container", OK, saw)
-
-
-def _is_parent(uuid: str, scene: Scene) -> bool:
-    """nvidia-smi lists a cut GPU above its instances."""
-    return any(gpu.board == uuid != gpu.uuid for gpu in scene.gpus)
 
 
 def _explained(said: str) -> Check:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from typing_extensions import TypedDict
 
 from bench import rules
@@ -30,6 +30,7 @@ from runner.errors import CannotBeginError, ExitCode, UndecidedError, UserError,
 from runner.machine import lease
 from runner.machine.devices import is_left_to_others
 from runner.results.gpu_facts import bare_model
+from runner.results.validate import Frozen
 from runner.run.begin import look_ahead, refuse_nothing
 from runner.run.dispatch import Place, places
 from runner.run.execution import interruptible
@@ -69,11 +70,7 @@ _Whole = Annotated[int, Field(ge=0, lt=2**31)]
 _Block = Annotated[int, Field(ge=0, lt=BLOCKS)]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Product(_Frozen):
+class Product(Frozen):
     """The runs of one product on one device."""
 
     name: Annotated[str, Field(min_length=1, max_length=60)]
@@ -93,7 +90,7 @@ class Product(_Frozen):
         return self
 
 
-class Bits(_Frozen):
+class Bits(Frozen):
     """All products of one device; none where its framework has none to look at."""
 
     products: Annotated[tuple[Product, ...], Field(max_length=10)]
@@ -285,7 +282,7 @@ def _facts(options: Options, ready: list[_Ready]) -> Iterator[Check]:
         yield Check("environment", FAIL, saw, "", fix)
     for name in dict.fromkeys(cell.image for cell in prospect.plan.cells):
         image = prospect.images[name]
-        if engine.cost(image):
+        if any(engine.parts(image).values()):
             fix = f"make it ready first: `runner images build {name}`, or one `runner verify --image {name}`"
             yield Check(name, OPEN, "it is not on this machine yet", "to get it takes longer than this level", fix)
             continue

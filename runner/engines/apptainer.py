@@ -134,14 +134,12 @@ class ApptainerEngine(Engine):
         return next((engine for engine in engines if engine.why_no_build() is None), None)
 
     def unavailable(self) -> str | None:
-        """Why Apptainer cannot be used here; None when it can."""
         try:
             return None if self.version else ""
         except EngineError as error:
             return str(error)
 
     def guarantees(self) -> str:
-        """The row of the table of engines and their guarantees that fits here, as a sentence."""
         return guarantees.sentence(*self.kind())
 
     def kind(self) -> tuple[str, bool, str]:
@@ -180,16 +178,11 @@ class ApptainerEngine(Engine):
         return self._builder.unfit(image)
 
     def unobtainable(self, image: Image) -> str | None:
-        """Why the image is not here, and is not to be made here either; None when it is, or can be had."""
         return None if self._builder is None or self._sif(image) else self._builder.unobtainable(image)
 
     def parts(self, image: Image) -> Mapping[str, int]:
         """Bytes to fetch before a SIF can be made; none where it is there."""
         return {} if self._builder is None or self._sif(image) else self._builder.parts(image)
-
-    def cost(self, image: Image) -> int:
-        """The bytes of all parts."""
-        return sum(self.parts(image).values())
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
         """Find the image's SIF, or make it. Raises EngineError."""

@@ -211,13 +211,10 @@ class Engine(Protocol):
         """Why the image is not here, and is not to be made here either; None when it is, or can be had."""
         return None
 
-    def cost(self, image: Image) -> int:
-        """About how many bytes must be fetched or built before the image can run; 0 when it is ready."""
-        return 0
-
     def parts(self, image: Image) -> Mapping[str, int]:
-        """`cost` in parts: name -> bytes. A part that several images share has one name, and is fetched once for all of them."""
-        return {image.name: self.cost(image)}
+        """About how many bytes must be fetched or built before the image can run, by the names of its parts; none when it is ready. A part
+        that several images share has one name, and is fetched once for all of them."""
+        return {}
 
     def disk_parts(self, image: Image) -> Mapping[str, int]:
         """The same parts, with the bytes that each will take on the disk."""
@@ -289,9 +286,6 @@ class SeveralEngines(Engine):
 
     def parts(self, image: Image) -> Mapping[str, int]:
         return self._engine(image.name).parts(image)
-
-    def cost(self, image: Image) -> int:
-        return self._engine(image.name).cost(image)
 
     def disk_parts(self, image: Image) -> Mapping[str, int]:
         return self._engine(image.name).disk_parts(image)

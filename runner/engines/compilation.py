@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from runner.catalog.images import IMAGES
 from runner.engines import cell_cache, probe
@@ -19,6 +19,7 @@ from runner.errors import EngineError
 from runner.images.compile_program import Program, UnreadableProgramError, read_program
 from runner.images.compiled import CompiledStep, Outcome, Target, faults, steps_faults, sum_of
 from runner.images.tried import adapter_sha256
+from runner.results.validate import Strict
 from runner.text import visible
 
 SCRIPT = IMAGES / "ahead_of_time.py"
@@ -35,9 +36,7 @@ _MOST_BYTES = 256 * 1024 * 1024
 _MOST_TEXT = 128 * 1024 * 1024
 
 
-class _Bytes(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class _Bytes(Strict):
     arguments: int = Field(ge=0)
     results: int = Field(ge=0)
     aliased: int = Field(ge=0)
@@ -48,10 +47,8 @@ class _Bytes(BaseModel):
         return self.arguments + self.results - self.aliased + self.temporary
 
 
-class _Line(BaseModel):
+class _Line(Strict):
     """A line of the script: one program for one target."""
-
-    model_config = ConfigDict(strict=True)
 
     program: str = Field(max_length=100)
     target: str
@@ -139,7 +136,7 @@ def _recorded(
         bytes=judged.bytes,
         adapter_sha256=adapter,
         programs_sha256=programs,
-        reason=_plain(judged.reason),
+        reason=" ".join(visible(judged.reason).split())[:300],
     )
 
 
@@ -201,7 +198,3 @@ def _program(line: _Line) -> Program:
     if line.error is not None:
         raise UnreadableProgramError(line.error)
     return read_program(zlib.decompressobj().decompress(base64.b64decode(line.text), _MOST_TEXT).decode())
-
-
-def _plain(text: str) -> str:
-    return " ".join(visible(text).split())[:300]

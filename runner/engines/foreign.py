@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from bench import rules
 from runner.catalog.addresses import ForeignImage
@@ -28,6 +28,7 @@ from runner.engines.sif import path_of, pin
 from runner.errors import EngineError, ExitCode, code_of
 from runner.paths import PROJECT
 from runner.results.on_disk.image_names import SIF, is_address
+from runner.results.validate import Strict
 from runner.text import in_a_line, last_line
 
 # Looks what a foreign image holds: its Python, and the frameworks that the bench can import there.
@@ -72,9 +73,7 @@ _Word = Annotated[str, Field(max_length=100, pattern=r"^[\x20-\x7e]*$")]
 _Release = Annotated[str, Field(max_length=60), AfterValidator(_is_version)]
 
 
-class _Python(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class _Python(Strict):
     version: Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{1,3}$")]
     place: Annotated[str, Field(max_length=4096)]
     numpy: Annotated[str, Field(max_length=60)]
@@ -84,10 +83,8 @@ class _Python(BaseModel):
         return tuple(map(int, self.version.split(".")))[:2]
 
 
-class FoundFramework(BaseModel):
+class FoundFramework(Strict):
     """A framework of the image, as the bench lists it."""
-
-    model_config = ConfigDict(strict=True)
 
     framework: _Word
     version: _Release
@@ -95,10 +92,8 @@ class FoundFramework(BaseModel):
     versions: Annotated[dict[_Word, _Word], Field(max_length=30)]
 
 
-class _Lacking(BaseModel):
+class _Lacking(Strict):
     """A framework of the image that lacks a package beside its own."""
-
-    model_config = ConfigDict(strict=True)
 
     framework: _Word
     lacks: _Word
@@ -389,9 +384,6 @@ class ForeignEngine(SeveralEngines):
 
     def parts(self, image: Image) -> Mapping[str, int]:
         return {} if isinstance(image, ForeignImage) else self._own.parts(image)
-
-    def cost(self, image: Image) -> int:
-        return 0 if isinstance(image, ForeignImage) else self._own.cost(image)
 
     def disk_parts(self, image: Image) -> Mapping[str, int]:
         return {} if isinstance(image, ForeignImage) else self._own.disk_parts(image)

@@ -64,7 +64,6 @@ class PodmanEngine(DockerEngine):
     _hook = ""
 
     def why_no_build(self) -> str | None:
-        """Why no Podman can build images; None when one can."""
         if not os.environ.get("CONTAINER_HOST") and not shutil.which("podman"):
             return "it is not installed"
         if reason := super().why_no_build():
@@ -76,7 +75,6 @@ class PodmanEngine(DockerEngine):
         return None if name.startswith("Podman") else f"{name} answers at {address()}, not Podman; use --engine docker"
 
     def why_no_gpu(self) -> str | None:
-        """Why Podman cannot give a GPU to a container; None when it seems to."""
         release = str(self.version.get("Version"))
         try:
             ignores = Version(release) < Version(_GPUS_SINCE)

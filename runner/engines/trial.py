@@ -15,7 +15,7 @@ from typing import Literal
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import Field, FiniteFloat
 
 from bench import rules
 from runner import trees
@@ -34,6 +34,7 @@ from runner.engines.process.venv import (
 )
 from runner.errors import naming, system_fault
 from runner.images.tried import WITHOUT_DRIVER, AdapterCheck, Outcome, Tried, adapter_sha256
+from runner.results.validate import Strict
 from runner.text import visible
 
 IMPORT_SECONDS = 300
@@ -52,13 +53,11 @@ _NO_DRIVER = re.compile(
 _PIN = re.compile(r"^(?=\S)", re.M)
 
 
-class _Version(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class _Version(Strict):
     framework: str
     version: str = Field(max_length=100)
     # The versions of the framework and of CUDA, by the framework: package or library -> version; and its build's GPUs.
-    versions: dict[str, str | None] = {}
+    versions: dict[str, str | None] = Field(default={})
     code_for: list[ComputeCapability] | None = Field(None, max_length=100)
 
     def contradictions(self, image: Image) -> list[str]:
@@ -79,10 +78,8 @@ class _Version(BaseModel):
         return wrong
 
 
-class _Verdict(BaseModel):
+class _Verdict(Strict):
     """The output of `python -m bench check`."""
-
-    model_config = ConfigDict(strict=True)
 
     failed: list[str]
     worst: FiniteFloat = Field(ge=0)

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from bench import rules
 from runner.catalog.images import IMAGES, CatalogError, Image
@@ -21,6 +21,7 @@ from runner.images.compile_program import Program
 from runner.images.tried import adapter_sha256
 from runner.paths import PROJECT
 from runner.results import store
+from runner.results.validate import Frozen
 
 # images/targets.toml: the GPUs for which steps are compiled without one being here, and XLA's text of each.
 
@@ -62,10 +63,8 @@ device_description_str: "{model}"
 """
 
 
-class Target(BaseModel):
+class Target(Frozen):
     """One GPU as XLA asks of it. Bytes and lanes are of a multiprocessor where nothing else is said."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     # NVML's name, by which the plan knows it.
     model: str = Field(pattern=r"^[A-Za-z0-9 -]+$")
@@ -115,10 +114,8 @@ _HALF = {"fp16": "f16", "bf16": "bf16", "fp8": "f8e4m3fn"}
 _ROUNDED = {"fp32": ("f16", "bf16", "f8"), "tf32": ("f16", "bf16", "f8"), "fp64": ("f16", "bf16", "f8", "f32")}
 
 
-class CompiledStep(BaseModel):
+class CompiledStep(Frozen):
     """One adapter at one precision, compiled for one GPU. Of `ops`: the sums over its operations."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     framework: str
     workload: str
@@ -136,10 +133,10 @@ class CompiledStep(BaseModel):
     results: int = Field(0, ge=0)
     aliased: int = Field(0, ge=0)
     # The element type of the factors -> products.
-    products: dict[str, int] = {}
+    products: dict[str, int] = Field(default={})
     tf32: int = Field(0, ge=0)
     # NHWC or NCHW -> convolutions.
-    layouts: dict[str, int] = {}
+    layouts: dict[str, int] = Field(default={})
     # Of arguments, results and temporary memory, without what results share with arguments.
     bytes: int = Field(0, ge=0)
     # The adapter of which it was compiled, or of which it was found to be the same program.
@@ -154,13 +151,11 @@ class CompiledStep(BaseModel):
         return self.framework, self.workload, self.precision, self.target
 
 
-class CompiledImage(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class CompiledImage(Frozen):
     image: str
     lock_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     # Framework -> target -> how many steps the plan offered there when the record was written.
-    offered: dict[str, dict[str, int]] = {}
+    offered: dict[str, dict[str, int]] = Field(default={})
     steps: tuple[CompiledStep, ...] = ()
 
 

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import Field, FiniteFloat, ValidationError, model_validator
 
 from bench import identity, rules
 from runner.catalog.frameworks import Framework
@@ -17,6 +17,7 @@ from runner.catalog.workloads import Workload
 from runner.errors import first_problem
 from runner.paths import PROJECT
 from runner.results import store
+from runner.results.validate import Frozen
 
 RECORDS = PROJECT / "docs" / "tried"
 PAGE = PROJECT / "docs" / "gpu-images.md"
@@ -57,10 +58,8 @@ kernel and loads no GPU library that the framework does not load by itself. **A 
 """
 
 
-class AdapterCheck(BaseModel):
+class AdapterCheck(Frozen):
     """One adapter at one precision on the CPU."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     framework: str
     workload: str
@@ -86,10 +85,8 @@ class AdapterCheck(BaseModel):
         return self
 
 
-class Tried(BaseModel):
+class Tried(Frozen):
     """The trial of one image."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     image: str
     lock_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -102,9 +99,9 @@ class Tried(BaseModel):
     # pins of the lock that were not installed
     left_out: tuple[str, ...] = ()
     # framework -> its version, as it says once it is imported
-    imported: dict[str, str] = {}
+    imported: dict[str, str] = Field(default={})
     # framework, or "" for the whole image -> why it was not imported
-    failed: dict[str, str] = {}
+    failed: dict[str, str] = Field(default={})
     checks: tuple[AdapterCheck, ...] = ()
 
 

@@ -19,14 +19,14 @@ from pydantic import Field, ValidationError, field_validator
 
 from runner.errors import first_problem
 from runner.kit.results_folder import FACTS, MANIFEST, VERSION, path_of
-from runner.kit.shared_run import CpuFacts, Frozen, GpuFacts, RunFacts
+from runner.kit.shared_run import CpuFacts, GpuFacts, RunFacts
 from runner.kit.steps import KitStep
 from runner.machine.devices import Refused
 from runner.plan.combination import Skip
 from runner.results import parcel, store
 from runner.results.parcel import ENDING
 from runner.results.untrusted import Hash, Text, UntrustedError, document, shown_as_it_is
-from runner.results.validate import Moment
+from runner.results.validate import Frozen, Moment
 
 # Of the whole archive when it is unpacked, and of the number of its files.
 MOST_BYTES = 512 * 2**20

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from runner.admission.renew import renew
 from runner.errors import UserError, first_problem, fix_of
@@ -29,7 +29,7 @@ from runner.results.on_disk.image_names import is_address
 from runner.results.on_disk.isolation import CONTAINER_ENGINES
 from runner.results.parcel import MOST_BYTES, Parcel, decode, encode
 from runner.results.untrusted import Hash, Name, Text, shown_as_it_is
-from runner.results.validate import Moment
+from runner.results.validate import Frozen, Moment
 from runner.text import plural
 
 # The facts.json of a shared run: the machine without its name, and what was measured. The archive around it is a kit's.
@@ -57,10 +57,6 @@ class GpuFacts(Gpu):
     """A GPU as another machine tells it."""
 
     memory_bytes: Bytes | None
-
-
-class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True)
@@ -173,13 +169,9 @@ def anonymous_gpu(gpu: Gpu, names: Pseudonyms) -> Gpu:
 
 def anonymous_cell(cell: Cell, names: Pseudonyms) -> Cell:
     """A cell whose id says nothing of one GPU or of a folder."""
-    lock = cell.lock_sha256 if _has_lock(cell) else names.sha256(cell.lock_sha256)
+    # True if the image is of a catalog. An interpreter of the user's has the digest of its path in the place of a lock.
+    lock = cell.lock_sha256 if (not cell.image.startswith("host-")) else names.sha256(cell.lock_sha256)
     return replace(cell, device_uuid=names.text(cell.device_uuid), lock_sha256=lock)
-
-
-def _has_lock(cell: Cell) -> bool:
-    """True if the image is of a catalog. An interpreter of the user's has the digest of its path in the place of a lock."""
-    return not cell.image.startswith("host-")
 
 
 def anonymous_parcel(parcel: Parcel, cell: Cell, names: Pseudonyms) -> Parcel:

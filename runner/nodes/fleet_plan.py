@@ -46,7 +46,6 @@ class FleetProspect(Prospect):
     fleet: Fleet
 
     def lanes(self, jobs: Sequence[Job]) -> int:
-        """How many of these jobs run at a time."""
         said = hellos(self.fleet.taken())
         if run_alone(jobs):
             # One at a time on each node.
@@ -68,13 +67,11 @@ class FleetProspect(Prospect):
         return max(each, default=0) if self.fleet.nodes.shares_machine else sum(each)
 
     def fetches(self) -> str:
-        """The same in words: how many nodes fetch how much."""
         each = [hello.fetch_bytes for hello in hellos(self.fleet.taken()).values()]
         whole = super().fetches()
         return whole if self.fleet.nodes.shares_machine or not any(each) else f"{by_node(each)} = {whole}"
 
     def facts(self) -> dict[str, Any]:
-        """run.json's part about the nodes."""
         return {"nodes": [_facts(member) for member in self.fleet.members.values()]}
 
 

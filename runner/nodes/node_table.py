@@ -183,9 +183,7 @@ def listed(names: Sequence[str]) -> str:
 
 def key_of(combination: Combination) -> tuple[Any, ...]:
     """The key of a planned or skipped combination, without the reason."""
-    one = combination
-    names = (one.image, one.framework, one.workload, one.precision, one.mode)
-    return (*names, one.device_kind, one.device_model, one.devices, one.device_uuid)
+    return tuple(combination.names().values())
 
 
 def not_everywhere(members: Sequence[Member]) -> list[str]:

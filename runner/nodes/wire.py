@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from bench import identity, rules
 from runner import trees
@@ -19,6 +19,7 @@ from runner.paths import PROJECT, runner_version
 from runner.plan.plan import Cell, Skip
 from runner.results.untrusted import MOST_LINE as MOST_LINE
 from runner.results.untrusted import Hash, Name, Text, UntrustedError, document, shown_as_it_is
+from runner.results.validate import Frozen
 from runner.text import in_a_line
 
 # The messages between the driver of a run and the agents on its nodes: every message as a model with bounds.
@@ -62,9 +63,7 @@ def is_image_name(text: str) -> bool:
     return True
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Message(Frozen):
     def frame(self, body: bytes = b"") -> Frame:
         """The message as it goes over the pipe."""
         return Frame(self.model_dump(mode="json"), body)
@@ -79,7 +78,7 @@ class Look(_Message):
     kind: Literal["look"] = "look"
     node: NodeName
     options: dict[str, Any]
-    networks: dict[NetworkName, Annotated[dict[FileName, FileContent], Field(max_length=20)]] = {}
+    networks: dict[NetworkName, Annotated[dict[FileName, FileContent], Field(max_length=20)]] = Field(default={})
     # The CPUs that this agent and its cells may use. None: those that it finds.
     cpus: tuple[int, ...] | None = None
     # The number of nodes that share the memory of its machine.
@@ -152,10 +151,8 @@ class Refusal(_Message):
     why: Line
 
 
-class _NodePlan(BaseModel):
+class _NodePlan(Frozen):
     """The part of a Hello that equal nodes have in common."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cells: Annotated[tuple[Cell, ...], Field(max_length=_MOST_CELLS)]
     skips: Annotated[tuple[Skip, ...], Field(max_length=_MOST_CELLS)]

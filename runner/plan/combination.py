@@ -25,6 +25,14 @@ class Combination:
     # The one GPU that it is for. Empty: any GPU of its model.
     device_uuid: str = ""
 
+    def names(self) -> dict[str, Any]:
+        """These fields, which a cell and a skip have in common."""
+        return {name: getattr(self, name) for name in Combination.__dataclass_fields__}
+
+    def left_out(self, reason: str) -> Skip:
+        """The combination with the sentence that says why it is skipped."""
+        return Skip(**self.names(), reason=reason)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cell(Combination):

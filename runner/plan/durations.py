@@ -14,7 +14,7 @@ from runner.catalog.images import Image
 from runner.catalog.workloads import Workload
 from runner.engines.base import Engine
 from runner.engines.cell_cache import Room
-from runner.plan.plan import Cell, Plan, Skip, tiers
+from runner.plan.plan import Cell, Plan, tiers
 from runner.results import store
 
 # Which images the disk can hold.
@@ -62,23 +62,8 @@ def fitting(plan: Plan, images: Mapping[str, Image], engine: Engine) -> Plan:
             free_files -= LEAST_FILES
         held.update(parts)
     fits = tuple(cell for cell in plan.cells if cell.image not in reasons)
-    left_out = [_skip(cell, reasons[cell.image]) for cell in plan.cells if cell.image in reasons]
+    left_out = [cell.left_out(reasons[cell.image]) for cell in plan.cells if cell.image in reasons]
     return Plan(fits, (*plan.skips, *left_out))
-
-
-def _skip(cell: Cell, reason: str) -> Skip:
-    return Skip(
-        image=cell.image,
-        framework=cell.framework,
-        workload=cell.workload,
-        precision=cell.precision,
-        mode=cell.mode,
-        device_kind=cell.device_kind,
-        device_model=cell.device_model,
-        devices=cell.devices,
-        device_uuid=cell.device_uuid,
-        reason=reason,
-    )
 
 
 # Seconds of a cell beside its measured windows (start, import, parity, warm-up, evaluation) on two CPU cores, and of a training of fixed

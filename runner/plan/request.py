@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from runner.catalog.names import PresetName, ScalingName, full_name
+from runner.results.validate import Frozen
 
 # Of each framework the modes of which one may be its fastest.
 BEST = ("best",)
 
 
-class Request(BaseModel):
+class Request(Frozen):
     """The options that a plan depends on. An empty tuple of names means: all that there are.
 
     A description is the help text of the command line's option.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     # An untested image, or a CPU twin on a machine with a GPU, runs only where its own name is given here.
     images: tuple[str, ...] = Field(

@@ -427,7 +427,17 @@ def _cell(
         framework=str(row.get("framework")),
         mode=str(row.get("mode") or "default"),
         engine=str(row.get("engine") or manifest["engine"]),
-        key=_key(row),
+        key=Key(
+            workload=str(row.get("workload") or "unknown"),
+            precision=str(row.get("precision") or "unknown"),
+            preset=str(row.get("preset") or "unknown"),
+            device_kind=str(row.get("device_kind") or "unknown"),
+            device_model=str(row.get("device_model") or "unknown"),
+            devices=int(row.get("devices") or 1),
+            batch=int(row.get("batch") or 0),
+            data_source=str(row.get("data_source") or ""),
+            scaling=str(row.get("scaling") or ""),
+        ),
         status=status,
         reason=reason,
         planned=count,
@@ -455,20 +465,6 @@ def step_of(repeats: Sequence[StoredRepeat]) -> Estimate | None:
 def _items_per_step(repeats: Sequence[StoredRepeat]) -> float | None:
     shares = [repeat.windows.items / repeat.windows.steps for repeat in repeats]
     return float(np.median(np.concatenate(shares))) if shares else None
-
-
-def _key(row: Row) -> Key:
-    return Key(
-        workload=str(row.get("workload") or "unknown"),
-        precision=str(row.get("precision") or "unknown"),
-        preset=str(row.get("preset") or "unknown"),
-        device_kind=str(row.get("device_kind") or "unknown"),
-        device_model=str(row.get("device_model") or "unknown"),
-        devices=int(row.get("devices") or 1),
-        batch=int(row.get("batch") or 0),
-        data_source=str(row.get("data_source") or ""),
-        scaling=str(row.get("scaling") or ""),
-    )
 
 
 def _status(repeats: Sequence[StoredRepeat], planned: int, imported: bool) -> tuple[str, str]:

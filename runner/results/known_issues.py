@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from bench import rules
 from runner.errors import UserError
 from runner.paths import PROJECT
+from runner.results.validate import Frozen
 
 KNOWN_ISSUES = PROJECT / "images" / "known_issues.toml"
 # As the end of a range of compute capabilities: no GPU is known to be without the fault.
@@ -30,10 +31,8 @@ class KnownIssuesError(UserError):
     """A table of known issues that cannot be used; the message names file, issue, field and fix."""
 
 
-class IssueCells(BaseModel):
+class IssueCells(Frozen):
     """The cells of one framework, in all modes or in one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     framework: str
     mode: str | None = None
@@ -46,10 +45,8 @@ class IssueCells(BaseModel):
         return name
 
 
-class KnownIssue(BaseModel):
+class KnownIssue(Frozen):
     """One published fault of a library, from version `first` to below `fixed`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     library: Literal["cuda", "cudnn"]

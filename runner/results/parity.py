@@ -97,11 +97,6 @@ def reference_path(workload: str, variant: str, devices: int) -> Path:
     return of_devices if devices > 1 and of_devices.is_file() else Path(rules.WORKLOADS) / f"{stem}.reference.npz"
 
 
-def _first_steps_path(workload: str) -> Path:
-    """The path of the bounds of "movement", of a workload with dropout."""
-    return Path(rules.WORKLOADS) / f"{workload}.first-steps.npz"
-
-
 @functools.cache
 def variants(workload: str) -> frozenset[str]:
     """The variants of a workload that have a reference, and "" for the specification itself."""
@@ -119,7 +114,8 @@ def bounds(workload: str, precision: str, variant: str, devices: int) -> Bounds:
 
     found: dict[tuple[str, str], float] = {}
     prefix = f"bound/{precision}/"
-    for path in (reference_path(workload, variant, devices), _first_steps_path(workload)):
+    # The path of the bounds of "movement", of a workload with dropout.
+    for path in (reference_path(workload, variant, devices), (Path(rules.WORKLOADS) / f"{workload}.first-steps.npz")):
         if not path.is_file():
             continue
         with np.load(path) as stored:

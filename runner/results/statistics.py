@@ -91,27 +91,6 @@ def median(values: Array) -> float:
     return float(ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
 
 
-def median_draws(values: Array, rng: np.random.Generator, draws: int) -> Array:
-    """Medians of `draws` bootstrap resamples of `values`.
-
-    The k-th smallest of n draws with replacement from sorted x is x at rank n U, U the k-th smallest of n uniforms,
-    which is Beta(k, n-k+1); given it, the next one is 1 - (1-U) V^(1/(n-k)), V uniform (Rényi 1953; David and Nagaraja,
-    Order Statistics, 2003, 2.5). So a resample's median costs one or two draws, not n. Between ranks x is interpolated
-    (a smoothed bootstrap): without it the interval of 31 values jumps from 92.5 to 97.3 % coverage and knows nothing
-    between.
-    """
-    ordered = np.sort(values)
-    n = len(ordered)
-    k = (n + 1) // 2
-    ranks = np.arange(n) + 0.5
-    low = rng.beta(k, n - k + 1, draws)
-    at_low = np.interp(low * n, ranks, ordered)
-    if n % 2:
-        return at_low
-    high = 1.0 - (1.0 - low) * rng.random(draws) ** (1.0 / (n - k))
-    return np.asarray((at_low + np.interp(high * n, ranks, ordered)) / 2, dtype=np.float64)
-
-
 @dataclass(frozen=True, eq=False)
 class Timings:
     """The windows of one repeat, or of several in one: seconds a step of each, and how many steps it had."""

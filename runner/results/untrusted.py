@@ -25,7 +25,6 @@ _MOST_VALUES = 400_000
 Text = Annotated[str, Field(max_length=300)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,60}$")]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
 
 
 class UntrustedError(UserError):

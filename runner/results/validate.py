@@ -35,10 +35,20 @@ Moment = Annotated[
 ]
 
 
-class _Stored(BaseModel):
-    """The part of run.json that readers need. Its other fields may be anything."""
+class Frozen(BaseModel):
+    """A record that nobody changes, and that has no other fields than these."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Strict(BaseModel):
+    """A record whose values have their types: no text stands for a number."""
 
     model_config = ConfigDict(strict=True)
+
+
+class _Stored(Strict):
+    """The part of run.json that readers need. Its other fields may be anything."""
 
 
 class _Host(_Stored):

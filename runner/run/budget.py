@@ -135,7 +135,7 @@ class Agenda:
         """The next step of these jobs in the seconds that are left; None where nothing would end in time.
 
         `waiting` is in the shuffled order, `ready` the images that are prepared by now, `done` the numbers of each cell's repeats so far.
-        With these a step may give a waiting repeat another number (see `_later`); `without` says what waits then.
+        With these a step may give a waiting repeat another number (see `_Offers._later`); `without` says what waits then.
         """
         every = _Offers(self, waiting, self.unready(ready), left, done)
         # Cells that have all their repeats are of another time than what waits: it is in blocks of its own, beside one more of theirs.
@@ -218,7 +218,7 @@ class _Offers:
         columns = self._columns_begun(first)
         yield self._of_columns(columns)
         # No column can have all its repeats.
-        if all(columns.values()):
+        if all(columns):
             yield self._of_the_fastest()
             for group in others:
                 yield self._first_repeats(self._comparable(group))
@@ -369,24 +369,21 @@ class _Offers:
         cells = [cell for cell in dict.fromkeys([*group, *once]) if cell.image not in unready]
         return [job for column in _columns(cells) for job in self._two_repeats(column)]
 
-    def _columns_begun(self, group: Sequence[Cell]) -> dict[tuple[object, ...], list[Job]]:
-        """The waiting jobs of a group's cells that have begun and can be measured, by the key of the comparison."""
-        columns: dict[tuple[object, ...], list[Job]] = {}
-        for cell in group:
-            jobs = self.jobs_of.get(cell, ())
-            if not jobs or (jobs[0].repeat > 1 and cell.image not in self.unready):
-                columns.setdefault(_compared(cell), []).extend(jobs)
-        return columns
+    def _columns_begun(self, group: Sequence[Cell]) -> list[list[Job]]:
+        """The waiting jobs of each column, of cells that have begun and can be measured; none of a column that has all its repeats."""
+        begun, _ = self._begun(group)
+        can = [cell for cell in begun if cell not in self.jobs_of or cell.image not in self.unready]
+        return [[job for cell in column for job in self.jobs_of.get(cell, ())] for column in _columns(can)]
 
-    def _of_columns(self, columns: Mapping[tuple[object, ...], Sequence[Job]]) -> Step | None:
+    def _of_columns(self, columns: Sequence[Sequence[Job]]) -> Step | None:
         """The next repeats of as many columns as all repeats fit of. Beside a column that has all of its own, the others get one repeat.
 
         With several precisions all columns get a second repeat before one gets a third.
         """
-        chosen = self._as_many(columns.values(), self.left)
-        broad = self.agenda.several_precisions and len(chosen) < sum(map(len, columns.values()))
-        if broad or (not chosen and not all(columns.values())):
-            lowest = [next(_by_repeat(jobs)) for jobs in columns.values() if jobs]
+        chosen = self._as_many(columns, self.left)
+        broad = self.agenda.several_precisions and len(chosen) < sum(map(len, columns))
+        if broad or (not chosen and not all(columns)):
+            lowest = [next(_by_repeat(jobs)) for jobs in columns if jobs]
             chosen = self._as_many(sorted(lowest, key=lambda jobs: jobs[0].repeat), self.left)
         jobs: list[Job] = []
         for same in _by_repeat(chosen):

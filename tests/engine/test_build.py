@@ -113,7 +113,7 @@ def test_a_second_build_takes_seconds_and_costs_nothing(
     second = engine.prepare(image, pytest.fail)  # it has nothing to say
     assert time.monotonic() - begin < 3
     assert second.digest == first.digest
-    assert engine.cost(image) == 0
+    assert sum(engine.parts(image).values()) == 0
 
 
 def test_a_built_image_says_what_it_is(
@@ -189,7 +189,7 @@ def test_the_engine_is_asked_once_which_images_are_current(engine: DockerEngine,
     assert engine.unavailable() is None
     engine._client.api.hooks["response"].append(lambda answer, *_, **__: asked.append(answer.request.path_url))
     for image in catalog.values():
-        engine.cost(image)
+        engine.parts(image)
     assert len(asked) == 1, asked
 
 

@@ -107,9 +107,9 @@ class ToyEngine(Engine):
     def images(self, gpus: bool) -> dict[str, Image]:
         return toys()
 
-    def cost(self, image: Image) -> int:
+    def parts(self, image: Image) -> dict[str, int]:
         fetched = "fetch" not in os.environ.get("DLBENCH_TOY", "").split(",") or image.name in self._fetched
-        return 0 if fetched else 1000
+        return {} if fetched else {image.name: 1000}
 
     def images_folder(self) -> Path | None:
         return PROJECT if "large" in os.environ.get("DLBENCH_TOY", "").split(",") else None
@@ -119,7 +119,7 @@ class ToyEngine(Engine):
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> ReadyImage:
         say(f"{image.name} is a toy")
-        if self.cost(image):
+        if self.parts(image):
             self._fetched.add(image.name)
             time.sleep(float(os.environ["DLBENCH_TOY_SECONDS"]))
         if "unready" in os.environ.get("DLBENCH_TOY", "").split(",") and image.name == "toy-b":

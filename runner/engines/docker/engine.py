@@ -123,7 +123,6 @@ class DockerEngine(Engine):
         return hook_driver(self._info)
 
     def unavailable(self) -> str | None:
-        """Why no engine can run cells here; None when one can."""
         if reason := self.why_no_build():
             return reason
         url = self._client.api.base_url
@@ -142,7 +141,6 @@ class DockerEngine(Engine):
         return read_back.why_not_the_same_files(self._client, nearest(cache_folder()), {OWNER_LABEL: self._owner})
 
     def answer(self) -> None:
-        """Return when the engine has answered. Raises EngineError."""
         _ping(self._client)
 
     def why_no_build(self) -> str | None:
@@ -158,7 +156,6 @@ class DockerEngine(Engine):
         return None
 
     def unfit(self, image: Image) -> str | None:
-        """Why the engine cannot run this image; None when it can."""
         recipe = self._recipe(image)
         if reason := architectures.why_not_measured(
             image, self._machine(recipe.base), str(self._info.get("Architecture"))
@@ -177,7 +174,6 @@ class DockerEngine(Engine):
         return self._machines[name]
 
     def why_no_gpu(self) -> str | None:
-        """Why the engine cannot give a GPU to a container; None when it seems to. Only a started container proves it."""
         if (
             "nvidia" in (self._info.get("Runtimes") or {})
             or any(name.startswith(CDI_KIND) for name in cdi_devices(self._info))
@@ -187,7 +183,6 @@ class DockerEngine(Engine):
         return "it cannot give a GPU to a container (no NVIDIA runtime; the NVIDIA Container Toolkit brings it)"
 
     def guarantees(self) -> str:
-        """The row of the table of engines and their guarantees that fits here, as a sentence."""
         return guarantees.sentence(*self.kind())
 
     def kind(self) -> tuple[str, bool, str]:
@@ -221,10 +216,6 @@ class DockerEngine(Engine):
         has = builder.built(self._listed(), recipe) or self._exported(recipe) or registry.is_pinned(recipe)
         return None if has else f"it {builder.NOT_BUILT}"
 
-    def cost(self, image: Image) -> int:
-        """Bytes of wheels to fetch; 0 when the image is built and up to date."""
-        return sum(self.parts(image).values())
-
     def parts(self, image: Image) -> Mapping[str, int]:
         """Bytes to fetch: of an exported image, or of the wheels of each layer of NVIDIA's that is not here, and of the image's own."""
         recipe = self._recipe(image)
@@ -245,7 +236,6 @@ class DockerEngine(Engine):
         return {recipe.tag: exported.bytes} if exported else super().disk_parts(image)
 
     def images_folder(self) -> Path | None:
-        """The folder of images; None if the engine does not report it."""
         folder = self._info.get("DockerRootDir")
         return Path(folder) if folder else None
 
@@ -449,7 +439,6 @@ class DockerRunning:
         """Its /tmp is memory, which has a limit of its own."""
 
     def wait(self) -> Exit:
-        """Wait for the container's end, remove it, and say how it ended."""
         if self._exit is None:
             for _ in self.events():  # read the rest: a cell whose output nobody reads would block
                 pass

@@ -66,7 +66,6 @@ class HostEngine(installed.InterpreterEngine):
         super().__init__(str((settings and settings.python) or sys.executable))
 
     def unavailable(self) -> str | None:
-        """Why the interpreter cannot be used; None when it has at least one framework, and is not emulated."""
         try:
             if self._frameworks:
                 return emulated(self.packages["machine"])

@@ -58,7 +58,6 @@ class InterpreterEngine(Engine):
         return start_process(launch, keep=KEPT)
 
     def sweep(self) -> int:
-        """Remove the scratch folders of runners that died."""
         return sweep_scratch()
 
 

@@ -109,7 +109,6 @@ class BesideEngine(SeveralEngines):
         return self._engines.get(image, self._host)
 
     def _used(self) -> list[Engine]:
-        """The engines, the interpreter's first, each once."""
         return list({id(engine): engine for engine in (self._host, *self._engines.values())}.values())
 
     def _first_fit(self, image: Image) -> Engine:

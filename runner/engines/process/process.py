@@ -246,7 +246,6 @@ class LocalRunning:
         return self._process.pid if self._process.returncode is None else None
 
     def scratch(self) -> Path:
-        """Its temporary folder."""
         return self._scratch
 
     def _cut(self) -> None:
@@ -256,7 +255,6 @@ class LocalRunning:
                 self._lifeline = None
 
     def wait(self) -> Exit:
-        """Wait for the end of the cell and its processes."""
         for _ in self.events():  # read the rest: a cell whose output nobody reads would block
             pass
         code = self._process.wait()

@@ -75,7 +75,6 @@ class VenvEngine(Engine):
         pass
 
     def unfit(self, image: Image) -> str | None:
-        """Why no environment of the image can be made here; None when one can."""
         if image.cuda_from == "base":
             return f"the image's CUDA {image.cuda} is in its base image, and an environment has no base image; use --engine docker"
         if reason := architectures.why_not(image, architectures.kernel_machine()):
@@ -83,11 +82,11 @@ class VenvEngine(Engine):
         interpreter = find_interpreter(image.python)
         return interpreter if isinstance(interpreter, str) else missing_programs(image)
 
-    def cost(self, image: Image) -> int:
-        """Bytes of wheels to fetch; 0 when the environment is there."""
+    def parts(self, image: Image) -> Mapping[str, int]:
+        """The bytes of wheels to fetch."""
         interpreter = find_interpreter(image.python)
         ready = isinstance(interpreter, Interpreter) and (environment_folder(image, interpreter) / COMPLETE).exists()
-        return 0 if ready else image.download_bytes
+        return {} if ready else {image.name: image.download_bytes}
 
     def images_folder(self) -> Path | None:
         """The folder of environments, or before the first one its nearest existing parent."""
@@ -135,7 +134,6 @@ class VenvEngine(Engine):
         return {"PYTHONNOUSERSITE": "1"}
 
     def sweep(self) -> int:
-        """Remove the scratch folders of runners that died."""
         return sweep_scratch()
 
 

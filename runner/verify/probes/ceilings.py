@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from runner.engines import cell_cache
 from runner.engines.base import Engine, EngineError, Launch, ReadyImage, Running, Slot
 from runner.engines.probe import printed
 from runner.engines.process.process import start_process
 from runner.errors import UserError, first_problem
+from runner.results.validate import Frozen
 
 PROBE = "bench.ceilings"
 
@@ -30,11 +31,7 @@ class CeilingsError(UserError):
     """The ceilings could not be measured; the message says why."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class NumpyRates(_Frozen):
+class NumpyRates(Frozen):
     """Windows of NumPy's rates on the CPU, a second."""
 
     matmul_flops: Rates  # float32, 1024 x 1024
@@ -42,7 +39,7 @@ class NumpyRates(_Frozen):
     core_operations: Rates  # square roots of one core, in its cache: moves with its clock
 
 
-class FrameworkRates(_Frozen):
+class FrameworkRates(Frozen):
     """Windows of the framework's rates on the cell's device, a second."""
 
     matmul_flops: Rates
@@ -50,7 +47,7 @@ class FrameworkRates(_Frozen):
     launches: Rates  # of the smallest operation
 
 
-class Ceilings(_Frozen):
+class Ceilings(Frozen):
     """The rates of one environment."""
 
     load: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None  # runnable processes before the probe

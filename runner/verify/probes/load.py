@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from bench import rules
 from runner.engines.base import EngineError, ReadyImage, Running
@@ -24,6 +24,7 @@ from runner.machine import lease, telemetry
 from runner.machine.telemetry_cpu import Row
 from runner.plan.plan import Cell
 from runner.results import gpu_facts, store
+from runner.results.validate import Frozen
 from runner.run.dispatch import Place, places
 from runner.run.progress import say
 from runner.run.prospect import Prospect
@@ -48,11 +49,7 @@ Moment = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=300)]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PrintedLoad(_Frozen):
+class PrintedLoad(Frozen):
     """One load as the probe prints it: the rates of its windows, a second."""
 
     name: Annotated[str, Field(min_length=1, max_length=60)]
@@ -62,11 +59,11 @@ class PrintedLoad(_Frozen):
     rates: Annotated[tuple[Rate, ...], Field(min_length=3, max_length=1000)]
 
 
-class _Printed(_Frozen):
+class _Printed(Frozen):
     loads: Annotated[tuple[PrintedLoad, ...], Field(min_length=1, max_length=20)]
 
 
-class Load(_Frozen):
+class Load(Frozen):
     """One load of one GPU: the median of its rates, and what telemetry saw meanwhile. None: the GPU does not say."""
 
     round: Round
@@ -89,7 +86,7 @@ class Load(_Frozen):
         return ", ".join(filter(None, parts))
 
 
-class GpuLoads(_Frozen):
+class GpuLoads(Frozen):
     """load-0.json and so on: all loads of one GPU."""
 
     framework: Text

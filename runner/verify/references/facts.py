@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from bench import identity, rules
 from runner.machine.devices import bare_uuid
 from runner.results.cells import StoredCell, machine_of
 from runner.results.on_disk import roles
+from runner.results.validate import Frozen
 
 Text = Annotated[str, Field(max_length=300)]
 # In the range of a column of whole numbers: JSON's own have no limit, and a larger one is no double.
@@ -33,10 +34,8 @@ def of_other_code(cells: Collection[tuple[str, str, str | None]]) -> list[str]:
     )
 
 
-class Facts(BaseModel):
+class Facts(Frozen):
     """One cell's facts. None, an empty map and a key that a map lacks: the fact was not recorded."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     # the computation: cells are compared only where all of this is equal
     workload: Text
@@ -56,7 +55,7 @@ class Facts(BaseModel):
     cpu_model: Text | None
     cpu_count: Whole | None  # those that the cell may use
     machine_cpus: Whole | None  # those of the whole machine, where the probe ran
-    host: Scalars = {}  # the machine's other states; references saved before have none
+    host: Scalars = Field(default={})  # the machine's other states; references saved before have none
     device: Scalars  # the GPU as the runner's host saw it: power limit, PCIe, ECC, MIG, clocks
     # the software
     framework_version: Text | None
@@ -70,7 +69,7 @@ class Facts(BaseModel):
     code_sha256: Text | None = None
     data_sha256: Text | None = None  # of the observations and labels; references saved before have none
     settings: Scalars  # as the framework itself reads them back
-    versions: Scalars = {}  # of other packages, such as NumPy; references saved before have none
+    versions: Scalars = Field(default={})  # of other packages, such as NumPy; references saved before have none
     # where it came from
     image: Text
     engine: Text

@@ -20,10 +20,11 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from runner.errors import UserError
 from runner.results.plausible.counts import MULTIPLY_ADDS
+from runner.results.validate import Frozen
 from runner.text import in_a_line
 from runner.verify.probes.ceilings import Ceilings, best
 from runner.verify.references.saved import MAX_BYTES, Reference, SavedError, read
@@ -99,10 +100,8 @@ class PublishedError(UserError):
     """A reference that cannot be used; the message names file, place and fix."""
 
 
-class Published(BaseModel):
+class Published(Frozen):
     """One published number. A field that is None is a gap of its source."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: Text
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}(-\d{2})?$")]

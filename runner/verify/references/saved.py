@@ -23,8 +23,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
@@ -39,6 +37,7 @@ from runner.results.on_disk.schema import open_parquet, other_kind
 from runner.results.rows import floats
 from runner.results.statistics import Array, fewest_windows
 from runner.results.store import read_bytes, write_bytes
+from runner.results.validate import Frozen
 from runner.verify.probes.ceilings import Ceilings
 from runner.verify.references import SUFFIX, files
 from runner.verify.references.facts import Facts
@@ -59,15 +58,13 @@ _EARLIER_NAMES = {
 }
 
 
-class Telemetry(BaseModel):
+class Telemetry(Frozen):
     """The GPUs while a cell ran. None, or no entry: nothing was recorded."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     sm_megahertz: Annotated[float, Field(ge=0, lt=1e6)] | None = None  # median
-    throttled: dict[Text, Share] = {}  # reason -> share of the time
+    throttled: dict[Text, Share] = Field(default={})  # reason -> share of the time
     # Column of the table `telemetry` -> median: other clocks, heat, power. References saved before have none.
-    medians: Annotated[dict[Text, Annotated[float, Field(ge=0, lt=1e9)]], Field(max_length=20)] = {}
+    medians: Annotated[dict[Text, Annotated[float, Field(ge=0, lt=1e9)]], Field(max_length=20)] = Field(default={})
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -119,13 +116,11 @@ class SavedError(UserError):
     """A reference that cannot be used or made; the message names file, place and fix."""
 
 
-class SavedCell(BaseModel):
+class SavedCell(Frozen):
     """One measured cell: its facts, and the seconds a step of each steady window, by repeat.
 
     `session_of` has each repeat's run, by its place in the reference's `run_ids`. It is empty in a reference of one run.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     facts: Facts
     repeats: Annotated[tuple[tuple[Seconds, ...], ...], Field(min_length=1, max_length=10_000)]
@@ -162,10 +157,8 @@ class SavedCell(BaseModel):
         return json.dumps(self.facts.model_dump(), sort_keys=True)
 
 
-class Reference(BaseModel):
+class Reference(Frozen):
     """A named set of measured cells."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
     created: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\+00:00|Z)$")]

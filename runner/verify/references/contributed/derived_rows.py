@@ -29,7 +29,7 @@ from runner.errors import UserError
 from runner.kit import archive
 from runner.kit.archive import Archive, ArchiveError
 from runner.kit.imported import Imported, import_archive
-from runner.kit.shared_run import Bundle, Frozen, Pseudonym, RunFacts, SharedCell
+from runner.kit.shared_run import Bundle, Pseudonym, RunFacts, SharedCell
 from runner.paths import PROJECT, cache_folder
 from runner.results.cells import StoredRepeat
 from runner.results.gpu_facts import bare_model
@@ -37,7 +37,7 @@ from runner.results.rows import Row
 from runner.results.statistics import Array
 from runner.results.store import read_bytes, tables_of, write_bytes
 from runner.results.untrusted import Hash, Text
-from runner.results.validate import Moment
+from runner.results.validate import Frozen, Moment
 from runner.text import in_a_line, plural
 from runner.verify.references.facts import Facts, of_other_code
 from runner.verify.references.measured import Measured, read_runs

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, ValidationError, field_validator
 
 from runner.errors import UserError, first_problem
-from runner.kit.shared_run import Frozen, Pseudonym, own_pseudonym
+from runner.kit.shared_run import Pseudonym, own_pseudonym
 from runner.results.gpu_facts import bare_model
 from runner.results.store import RunStore, read_bytes, write_bytes
 from runner.results.untrusted import Text, UntrustedError, document, shown_as_it_is
+from runner.results.validate import Frozen
 from runner.text import in_a_line
 from runner.verify.outliers import known_spread
 from runner.verify.references import CELLS, LIST, is_address

@@ -29,8 +29,8 @@ class NothingBuilt(Engine):
 
     name = "nothing-built"
 
-    def cost(self, image: Image) -> int:
-        return image.download_bytes
+    def parts(self, image: Image) -> dict[str, int]:
+        return {image.name: image.download_bytes}
 
 
 @pytest.fixture

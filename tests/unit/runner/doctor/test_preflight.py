@@ -87,7 +87,9 @@ class Site:
         self.looks += 1
         model = L4 if self.kind == "cuda" else "CPU"
         cell = make_cell(image=self.image.name, device_kind=self.kind, device_model=model)
-        engine = SimpleNamespace(cost=lambda _: self.cost, prepare=lambda one, say: ReadyImage(one, "sha256:0", ()))
+        engine = SimpleNamespace(
+            parts=lambda one: {one.name: self.cost}, prepare=lambda one, say: ReadyImage(one, "sha256:0", ())
+        )
         return SimpleNamespace(
             plan=SimpleNamespace(cells=[cell]),
             machine=Machine(Cpu("CPU", (0,), 8 << 30), GPUS, None),

@@ -103,7 +103,7 @@ def test_images_that_are_not_planned_do_not_decide_which_engine_it_is(
         here = {each.name: each.model_copy(update={"folder": tmp_path}) for each in images}
         monkeypatch.setattr(DockerEngine, "images", lambda self, gpus: here)
 
-    monkeypatch.setattr(DockerEngine, "cost", lambda self, image: 0)
+    monkeypatch.setattr(DockerEngine, "parts", lambda self, image: {})
     monkeypatch.setattr(DockerEngine, "images_folder", lambda self: None)
     monkeypatch.setattr(DockerEngine, "notes", lambda self, gpus: ())
 

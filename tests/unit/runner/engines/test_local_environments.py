@@ -145,10 +145,10 @@ def test_a_lock_is_installed_once_as_the_sites_pip_configuration_says(
     tiny, said = image(tmp_path, wheel[0]), []
     engine = VenvEngine()
     assert engine.unfit(tiny) is None
-    assert engine.cost(tiny) == tiny.download_bytes
+    assert sum(engine.parts(tiny).values()) == tiny.download_bytes
     prepared = engine.prepare(tiny, said.append)
     assert said
-    assert engine.cost(tiny) == 0
+    assert sum(engine.parts(tiny).values()) == 0
     python = prepared.command[0]
     script = "import sys, tinyframework; print(tinyframework.ANSWER, sys.prefix != sys.base_prefix)"
     assert subprocess.check_output([python, "-I", "-c", script], text=True).split() == ["42", "True"]
@@ -260,7 +260,7 @@ def test_a_wheel_that_is_not_the_locked_one_is_refused_with_the_logs_last_lines(
     assert "HASHES" in str(error.value)
     assert "do not change the lock" in str(known_messages.hint("engine", str(error.value)))
     assert "the whole log: " in str(error.value)
-    assert VenvEngine().cost(tiny) == tiny.download_bytes, "a failed environment must not count as made"
+    assert sum(VenvEngine().parts(tiny).values()) == tiny.download_bytes, "a failed environment must not count as made"
 
 
 def test_a_lock_with_a_line_that_is_no_pin_is_not_given_to_pip(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_layers_that_images_share_are_counted_once(
     jax, tensorflow = (image for image in catalog if image.name in ("jax-0.12.0.1-cu128", "tensorflow-2.21.0-cu128"))
     shared = engine.parts(jax).keys() & engine.parts(tensorflow).keys()
     assert shared == set(recipe(jax).nvidia_tags[:4])
-    assert engine.cost(jax) == jax.download_bytes
+    assert sum(engine.parts(jax).values()) == jax.download_bytes
     both = jax.download_bytes + tensorflow.download_bytes - sum(engine.parts(jax)[name] for name in shared)
     assert both < 0.7 * (jax.download_bytes + tensorflow.download_bytes)
     for free, fits in ((round(both * 2.8) + 2, True), (round(both * 2.8) - 2, False)):
@@ -165,7 +165,7 @@ def test_layers_that_images_share_are_counted_once(
     # What is here is not fetched.
     here = [{"Id": f"sha256:{number}", "RepoTags": [name]} for number, name in enumerate(shared)]
     monkeypatch.setattr(DockerEngine, "_listed", lambda self: Listing(here))
-    assert engine.cost(tensorflow) == both - jax.download_bytes
+    assert sum(engine.parts(tensorflow).values()) == both - jax.download_bytes
 
 
 def test_an_engine_reads_what_an_image_depends_on_once_until_it_prepares_one(
@@ -180,7 +180,7 @@ def test_an_engine_reads_what_an_image_depends_on_once_until_it_prepares_one(
     monkeypatch.setattr(docker_engine, "make_recipe", counted)
     first, second = catalog[:2]
     for image in (first, second, first, second):
-        engine.cost(image)
+        engine.parts(image)
     assert read == [first.name, second.name]
 
     def fails(*_: Any, **__: Any) -> str:
@@ -190,7 +190,7 @@ def test_an_engine_reads_what_an_image_depends_on_once_until_it_prepares_one(
     monkeypatch.setattr(DockerEngine, "_client", None)
     with pytest.raises(builder.BuildError):
         engine.prepare(first, read.append)
-    engine.cost(first)
+    engine.parts(first)
     assert read == [first.name, second.name, first.name]
 
 

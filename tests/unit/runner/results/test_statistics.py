@@ -153,15 +153,6 @@ def test_the_same_windows_give_the_same_interval_twice() -> None:
     assert step_estimate([values]) == step_estimate([values.copy()])
 
 
-def test_fast_medians_of_resamples_are_distributed_as_those_of_plain_resampling() -> None:
-    random = np.random.default_rng(2)
-    values = random.normal(0, 1, 40)
-    fast = statistics.median_draws(values, random, 40_000)
-    plain = np.median(values[random.integers(0, 40, (40_000, 40))], axis=1)
-    assert np.mean(fast) == pytest.approx(np.mean(plain), abs=0.01)
-    assert np.std(fast) == pytest.approx(np.std(plain), rel=0.05)
-
-
 @pytest.mark.parametrize(
     ("probability", "freedom", "quantile"),
     [  # printed tables
