@@ -282,9 +282,10 @@ OF_GPUS: tuple[Known, ...] = (
         "ECC,ROW_REMAPPER` tells if its memory failed",
     ),
     Known(
-        r"NVIDIA driver does not answer \(Driver Not Loaded\)|couldn't communicate with the NVIDIA driver",
-        "NVIDIA's driver is installed, and its kernel module is not loaded: after a new kernel it must be built again, "
-        "and Secure Boot refuses one that is not signed",
+        r"NVIDIA driver does not answer \(Driver Not Loaded\)|couldn't communicate with the NVIDIA driver|key was rejected by service"
+        r"|could not insert 'nvidia|module nvidia\S* not found|disagrees about version|NVRM: ",
+        "NVIDIA's kernel module is not loaded, or does not start the GPU: after a new kernel it must be built again, Secure Boot refuses "
+        "one that is not signed, and GPUs older than Turing want the closed one",
         "`modprobe nvidia` and `dmesg` tell why; `dkms status` if it was built for `uname -r`; else install the driver "
         "again, and unload nouveau",
     ),
@@ -312,23 +313,10 @@ OF_GPUS: tuple[Known, ...] = (
         again=True,
     ),
     Known(
-        r"ERR_NVGPUCTRPERM|CUPTI_ERROR_(INSUFFICIENT_PRIVILEGES|MULTIPLE_SUBSCRIBERS|NOT_INITIALIZED)",
-        "the profiler may not read the GPU: the driver lets only root do so, or another profiler has it",
-        "leave --profile out; or load the driver with NVreg_RestrictProfilingToAdminUsers=0, and end other profilers (DCGM)",
-    ),
-    Known(
         r"NVML_SUCCESS == r|nvml\w+_? ?(failed|INTERNAL ASSERT)",
         "the framework asked NVML for the GPU's memory and got no answer: in a container without the capability `utility`, or on a part of "
         "a GPU (MIG) that is full",
         "`nvidia-smi` in the container tells which; a GPU or instance with more memory",
-    ),
-    # the kernel, of NVIDIA's module
-    Known(
-        r"Key was rejected by service|could not insert 'nvidia|open nvidia\.ko|Module nvidia\S* not found|RmInitAdapter|NVRM: "
-        r"|disagrees about version",
-        "NVIDIA's kernel module cannot be loaded, or does not start the GPU",
-        "`dmesg | grep -i nvrm` tells why: Secure Boot wants it signed (`mokutil --sb-state`), a new kernel wants it built again "
-        "(`dkms autoinstall`), and GPUs older than Turing want the closed one",
     ),
     # NCCL
     Known(

@@ -60,15 +60,11 @@ OF_MACHINES: tuple[Known, ...] = (
         "`pip cache purge` or `uv cache clean`, then try again; if it stays so, a proxy changes it",
     ),
     Known(
-        r"SSLError|WRONG_VERSION_NUMBER|violation of protocol|UNEXPECTED_EOF|(tls|ssl)[^\n]{0,20}(handshake|alert)",
-        "no encrypted connection came about: something that speaks another language answers in the server's place",
-        "HTTPS_PROXY begins with http:// for most proxies; a firewall or proxy may cut what it cannot read",
-        general=True,
-    ),
-    Known(
-        r"HTTP(?!S?:)[^\n/]{0,30}\b[45]\d\d\b|\b[45]\d\d (Client|Server) Error|status code:? [45]\d\d",
-        "a server refused the request, or has a fault of its own",
-        "of 401, 403 and 404 look at its address, and at a name and password for it; of 429 and 5xx try again later, or name a mirror",
+        r"SSLError|WRONG_VERSION_NUMBER|violation of protocol|UNEXPECTED_EOF|(tls|ssl)[^\n]{0,20}(handshake|alert)"
+        r"|HTTP(?!S?:)[^\n/]{0,30}\b[45]\d\d\b|\b[45]\d\d (Client|Server) Error|status code:? [45]\d\d",
+        "a server refused the request, has a fault of its own, or something else answers in its place",
+        "of 401, 403 and 404 look at its address, and at a name and password for it; of 429 and 5xx try again later; where no encrypted "
+        "connection comes about, HTTPS_PROXY begins with http:// for most proxies",
         general=True,
     ),
     # the machine
@@ -219,12 +215,6 @@ OF_MACHINES: tuple[Known, ...] = (
         "`ulimit -n` tells and raises the limit; `df /dev/shm`; a larger shared memory for the container",
     ),
     Known(
-        r"\.nfs[0-9a-f]{8}|[Dd]irectory not empty|[Dd]evice or resource busy",
-        "something still uses a file or folder that was to be removed, on a network's disk perhaps another machine",
-        "`lsof` or `fuser -v` on it tells what; or set XDG_CACHE_HOME to a folder on this machine's disk",
-        general=True,
-    ),
-    Known(
         r"SIGBUS|Bus error",
         "memory that was promised was not there: most often /dev/shm is too small, or a disk is full",
         "a larger shared memory for the container; `df`",
@@ -235,13 +225,7 @@ OF_MACHINES: tuple[Known, ...] = (
         "the kernel, or a guard of the machine's memory, ended a process since memory was gone",
         "fewer cells at a time, or a machine or group with more memory",
     ),
-    # launchers of MPI's processes; what one of them died of is told by its own log
-    Known(
-        r"noticed that process rank \d+|BAD TERMINATION|exited on signal \d+",
-        "MPI's launcher lost one of its processes, and ended the others",
-        "its number and its signal stand in the message, and its last words in the log: 9 is mostly memory (`dmesg`), 11 a crash",
-        general=True,
-    ),
+    # MPI
     Known(
         r"HYDU?_\w+|execvp error|slots available|attempt to run as root|shared memory initialization"
         r"|\b(ORTE|PRTE|PMIX|PMI2?|UCX)\b[^\n]*(error|fail|lost|unable)",
@@ -255,11 +239,6 @@ OF_MACHINES: tuple[Known, ...] = (
         "two copies of a library for threads or arithmetic (OpenMP, MKL) are loaded, or it may not use /dev/shm",
         "look for the other one in LD_PRELOAD, LD_LIBRARY_PATH and CONDA_PREFIX; `ls -ld /dev/shm` must show rwx for all",
         general=True,
-    ),
-    Known(
-        r"[Ff]ile name too long|ENAMETOOLONG|AF_UNIX path too long",
-        "a path is longer than the system takes",
-        "set XDG_CACHE_HOME, TMPDIR and --results to folders with shorter names",
     ),
     Known(
         r"SIGKILL|signal 9\b|exit ?code:? (-9|137)\b",
