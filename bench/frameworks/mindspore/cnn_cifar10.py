@@ -63,7 +63,8 @@ class Training(contract.Training):
 
     def load(self, parameters):
         for name, parameter in self.parameters.items():
-            parameter.set_data(Tensor(parameters[name].copy()))
+            # In place: `set_data` gives it other memory, and the gradients that `probe` has traced go on with the old one.
+            ms.ops.assign(parameter, Tensor(parameters[name].copy()))
         # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov.
         optimizer = nn.Momentum(list(self.parameters.values()), learning_rate=0.01, momentum=0.9)
         gradients = self.gradients

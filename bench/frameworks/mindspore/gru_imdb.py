@@ -52,7 +52,8 @@ class Training(contract.Training):
 
     def load(self, parameters):
         for name, parameter in self.parameters.items():
-            parameter.set_data(Tensor(parameters[name].copy()))
+            # In place: `set_data` gives it other memory, and the gradients that `probe` has traced go on with the old one.
+            ms.ops.assign(parameter, Tensor(parameters[name].copy()))
         # Adam's constants are explicit: defaults differ among frameworks.
         optimizer = Adam(list(self.parameters.values()), 0.001, 0.9, 0.999, 1e-8)
         gradients = self.gradients

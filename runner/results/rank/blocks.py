@@ -217,8 +217,8 @@ class Joined:
         """Of the cells that are not loud. At most a third may be: more would be the rule and no exception.
 
         Several loud cells mask one another. So the loudest are taken out one by one, and those are loud up to the last one that is
-        beyond what is left (Rosner, Technometrics 25, 1983). Of two repeats, which do not show a slow one that both are, one may be: several
-        are how the machine is.
+        beyond what is left (Rosner, Technometrics 25, 1983). Of two repeats one cell may be: they do not show a slow one that both
+        are, and several loud cells are how the machine is.
         """
         quiet = fit = Fit(self.logs)
         most = min(MOST_LOUD, len(self.logs) // 3) if max(map(len, self.logs.values()), default=0) > 2 else 1
