@@ -43,7 +43,7 @@ def missed(optimizer, places, gradients, number, axes=1):
 
 
 def _scales(optimizer):
-    """What a framework's steps may be, against those of the exact beta2, which is not a float32.
+    """A framework's steps may be so many times those of the exact beta2, which is not a float32.
 
     PyTorch computes with the exact one. optax corrects by powers of the rounded one, which makes each step smaller; TensorFlow's kernel
     gives each gradient the weight 1 - beta2 of the rounded one in v, which makes each step larger. At 0.999 that is 6.5e-6 of a step: more

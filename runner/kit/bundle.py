@@ -109,7 +109,7 @@ def _write(folder: Path, networks: Iterable[OwnNetwork]) -> int:
     shutil.copyfile(Path(__file__).with_name("start.py"), folder / SCRIPT)
     shutil.copyfile(PROJECT / "LICENSE", folder / "LICENSE")
     shutil.copyfile(PROJECT / "docs/gpu-kit.md", folder / "README.md")
-    # What the planner needs of a network stands beside its files: the kit cannot read them as the host does.
+    # The planner's facts of a network stand beside its files: the kit cannot read them as the host does.
     told = {
         each.name: {
             "batch": each.batch,

@@ -179,7 +179,7 @@ def facts_of(options: argparse.Namespace, machine: Machine) -> dict[str, Any]:
     if not is_begun(options.out):
         content = document(same | _planned(options, machine, same["packages"], networks))
         for name, file in ((name, file) for name, network in networks.items() for file in network["files"].items()):
-            # Where its cells read it.
+            # A cell reads it there.
             write_bytes(RunStore(options.out).network_folder(name) / file[0], file[1].encode("latin-1"))
         replace_bytes(path.with_name(_DIGEST), hashlib.sha256(content).hexdigest().encode())
         replace_bytes(path, content)

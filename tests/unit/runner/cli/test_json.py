@@ -173,7 +173,7 @@ def test_the_report_s_json_and_csv_say_what_its_table_says(place: Path) -> None:
     assert [group["headline"] for group in told["answers"]] == [
         line.removesuffix(".")
         for line in ask(place, "report", *words, "text").stdout.splitlines()
-        if line.endswith((" fastest.", " 5\u00a0%."))
+        if line.endswith((" fastest.", " 5\u00a0%.", "2.21.0 failed."))
     ]
     rows = list(csv.DictReader(io.StringIO(ask(place, "report", *words, "csv").stdout)))
     assert [row["cell_id"] for row in rows] == [cell["cell_id"] for cell in cells]

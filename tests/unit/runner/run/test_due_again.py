@@ -104,10 +104,10 @@ def test_a_cell_under_which_the_machine_fails_twice_ends_no_run_where_others_are
     here = site(REPLAY)
     start = here.engine.start
 
-    def start_others(prepared: Any, words: Any, *more: Any) -> Any:
-        if "1" in words[words.index("--seed") :][1:2]:
+    def start_others(launch: Any) -> Any:
+        if "1" in launch.arguments[launch.arguments.index("--seed") :][1:2]:
             raise OSError(errno.EIO, "Input/output error", "/bad/sector")
-        return start(prepared, words, *more)
+        return start(launch)
 
     here.engine.start = start_others  # type: ignore[method-assign]
     running, jobs = matrix(here), [Job(replace(CELL, seed=seed), 1) for seed in (1, 2, 3)]
