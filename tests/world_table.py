@@ -40,23 +40,13 @@ class Shape(NamedTuple):
     repeats: int = 3
 
 
+_ALL_SHAPES = Shape(2, 1, 7), Shape(20, 1, 3), Shape(5, 2, 2), Shape(5, 1, 12), Shape(3, 2, 5)
+
 # Worlds that are looked at with other numbers of cells and repeats, too.
 EDGES = {
-    "quiet": (Shape(2, 1, 7), Shape(20, 1, 3), Shape(5, 2, 2), Shape(5, 1, 12), Shape(3, 2, 5)),
-    "a third of the repeats is 10 % slower": (
-        Shape(2, 1, 7),
-        Shape(20, 1, 3),
-        Shape(5, 2, 2),
-        Shape(5, 1, 12),
-        Shape(3, 2, 5),
-    ),
-    "repeats and windows differ by 15 %": (
-        Shape(2, 1, 7),
-        Shape(20, 1, 3),
-        Shape(5, 2, 2),
-        Shape(5, 1, 12),
-        Shape(3, 2, 5),
-    ),
+    "quiet": _ALL_SHAPES,
+    "a third of the repeats is 10 % slower": _ALL_SHAPES,
+    "repeats and windows differ by 15 %": _ALL_SHAPES,
     "40 s of every 150 s are 25 % slower": (Shape(3, 2, 5),),
     "a job of 20 s every 2 minutes takes 30 %": (Shape(3, 2, 5),),
     "repeats differ by 0.3, 1, 3, 8 and 0.3 %": (Shape(3, 2, 5), Shape(20, 1, 3)),
