@@ -33,7 +33,8 @@ def missed(optimizer, places, gradients, number, axes=1):
     if hasattr(optimizer, "beta1"):
         decay = optimizer.rate * optimizer.decay if axes > 1 else 0.0
         found = [_adam(optimizer, places, gradients, number, decay, scale) for scale in _scales(optimizer)]
-        return min(found, key=lambda one: np.sum(one[1][one[0]]))
+        # A writing by which nothing is known explains nothing.
+        return min(found, key=lambda one: np.mean(one[1][one[0]]) if one[0].any() else np.inf)
     value, error = digits.gradient(optimizer, places[1:])
     due = gradients[1] + optimizer.decay * places[2]
     size = np.maximum(np.abs(gradients[1]), 1e-300)
