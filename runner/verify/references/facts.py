@@ -105,41 +105,25 @@ def facts_of(cell: StoredCell, manifest: Mapping[str, Any], machine_cpus: int | 
     """The facts of a stored cell. Texts are cut to what a reference keeps."""
     environment, row = cell.environment, cell.row
     host, device = _map(environment.get("host")), _map(environment.get("device"))
-    machine = machine_of(cell.row, manifest)
-    return Facts(
-        workload=_text(cell.key.workload),
-        framework=_text(cell.framework),
-        mode=_text(cell.mode),
-        precision=_text(cell.key.precision),
-        preset=_text(cell.key.preset),
-        batch=cell.key.batch,
-        devices=cell.key.devices,
-        scaling=_text(cell.key.scaling),
-        device_kind=_text(cell.key.device_kind),
-        variant=_text(cell.variant[0]),
-        device_model=_text(cell.key.device_model),
-        compute_capability=_maybe(row.get("compute_capability")),
-        device_memory_bytes=_whole(device.get("memory_bytes")),
-        cpu_model=_maybe(host.get("cpu_model")),
-        cpu_count=_whole(host.get("cpu_count")),
-        machine_cpus=machine_cpus or _whole(machine.get("machine_cpus")),
-        host=_scalars(machine, machine.keys() - _OF_HOST),
-        device=_scalars(_host_device(cell, manifest), _NOT_OF_DEVICE),
-        framework_version=_maybe(row.get("framework_version")),
-        python_version=_maybe(row.get("python_version")),
-        cuda_version=_maybe(row.get("cuda_version")),
-        cudnn_version=_maybe(row.get("cudnn_version")),
-        driver_version=_maybe(row.get("driver_version") or _host_device(cell, manifest).get("driver")),
-        data_source=_maybe(row.get("data_source")),
-        data_sha256=_maybe(row.get("data_sha256")),
-        bench_sha256=_maybe(row.get("bench_sha256")),
-        code_sha256=_maybe(row.get("code_sha256")),
-        settings=_scalars(_map(environment.get("settings")), {"variant", "variant_reason"}),
-        versions=_scalars(cell.versions, set()),
-        image=_text(cell.image),
-        engine=_text(cell.engine),
-        lock_sha256=_maybe(row.get("lock_sha256")),
-    )
+    machine, of_host = machine_of(row, manifest), _host_device(cell, manifest)
+    facts: dict[str, Any] = {name: _maybe(row.get(name)) for name in Facts.model_fields}
+    facts |= {name: _text(getattr(cell, name)) for name in ("image", "framework", "mode", "engine")}
+    facts |= {name: _text(value) if isinstance(value, str) else value for name, value in vars(cell.key).items()}
+    # These are not named as the columns of the row and the fields of the key are, or are written in another way.
+    facts |= {
+        "variant": _text(cell.variant[0]),
+        "device_memory_bytes": _whole(device.get("memory_bytes")),
+        "cpu_model": _maybe(host.get("cpu_model")),
+        "cpu_count": _whole(host.get("cpu_count")),
+        "machine_cpus": machine_cpus or _whole(machine.get("machine_cpus")),
+        "host": _scalars(machine, machine.keys() - _OF_HOST),
+        "device": _scalars(of_host, _NOT_OF_DEVICE),
+        "driver_version": facts["driver_version"] or _maybe(of_host.get("driver")),
+        "data_source": _maybe(row.get("data_source")),
+        "settings": _scalars(_map(environment.get("settings")), {"variant", "variant_reason"}),
+        "versions": _scalars(cell.versions, set()),
+    }
+    return Facts(**facts)
 
 
 def _host_device(cell: StoredCell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
