@@ -15,23 +15,12 @@ from typing import Literal
 
 import numpy as np
 
-from reports.answers import to_loss
+from reports.answers import standing_words, to_loss
 from reports.answers.across import Across
 from reports.answers.contrast import Contrast
 from reports.answers.findings import Finding, in_runs, repeats_of
 from reports.answers.health import NOT_JUDGED, Health
 from reports.answers.standing import Standing, is_won_among
-from reports.answers.standing_words import (
-    MOST_WORDS,
-    alternatives,
-    by_how_much,
-    headline,
-    in_short,
-    in_words,
-    nearest_in_short,
-    some,
-    turns,
-)
 from reports.data.model import Group, MeasuredCell, Ranked
 from reports.wording import device_name, duration, ended, framework_name, listing, number, plural, times
 from runner.results.cells import MISSING
@@ -116,10 +105,10 @@ def _by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Answer:
     question, link = "By how much?", "results"
     if not compared:
         return Answer(question, "No two frameworks are comparable", "not compared", "", link)
-    lead = by_how_much(compared)
+    lead = standing_words.by_how_much(compared)
     repeated = any(of.repeated for _, of in compared)
     confidence: Confidence = "confirmed" if lead.told else "open" if repeated else "one run"
-    words = lead.words if len(lead.words.split()) <= MOST_WORDS else lead.words.removesuffix(" as long")
+    words = lead.words if len(lead.words.split()) <= standing_words.MOST_WORDS else lead.words.removesuffix(" as long")
     return Answer(question, words, confidence, lead.detail, link)
 
 
@@ -132,8 +121,10 @@ def _turning(compared: Sequence[tuple[Group, Standing]]) -> Answer:
         return Answer(question, few, "not compared", "", link)
     if len(groups) < 2:
         return Answer(question, "Open: too few repeats", "one run", "", link)
-    if found := turns(groups):
-        detail = "; ".join([*map(in_words, found[:2]), *([f"{len(found) - 2} more pairs"] if len(found) > 2 else [])])
+    if found := standing_words.turns(groups):
+        detail = "; ".join(
+            [*map(standing_words.in_words, found[:2]), *([f"{len(found) - 2} more pairs"] if len(found) > 2 else [])]
+        )
         names = [framework_name(name) for name in (found[0].first, found[0].second)]
         return Answer(question, _few("", names, "change places", "and"), "confirmed", detail, link)
     places = [group.key.workload for group, of in compared if of.open or of.rivals or not of.repeated]
@@ -213,7 +204,7 @@ def _of_images(of: Standing, images: str, where: str) -> Answer:
         words, confidence = f"{images} are equally fast", "same"
         if len(of.level) == 1:
             words, confidence = f"{of.level[0].cell.image} is fastest of {images}", "confirmed"
-    return Answer("Which framework?", words, confidence, f"{where}: {headline(of)}", "results")
+    return Answer("Which framework?", words, confidence, f"{where}: {standing_words.headline(of)}", "results")
 
 
 def _computed(shown: Sequence[Finding]) -> list[MeasuredCell]:
@@ -282,7 +273,7 @@ def _by_workload(
         may.append([of.first.cell.framework] if is_won else [name for name in level if name not in out])
     told = [is_won or bool(out) for is_won, out in zip(won, outs, strict=True)]
     parts = [
-        f"{group.key.workload}: {alternatives([framework_name(name) for name in names]) if sure else 'open'}"
+        f"{group.key.workload}: {standing_words.alternatives([framework_name(name) for name in names]) if sure else 'open'}"
         for (group, _), names, sure in zip(compared, may, told, strict=True)
     ]
     words = "; ".join(parts)
@@ -290,7 +281,7 @@ def _by_workload(
         return words, "confirmed" if all(told) else "open"
     if sum(told) == 1 and not any(won):
         part = next(part for part, sure in zip(parts, told, strict=True) if sure)
-        if len(part.split()) <= MOST_WORDS:
+        if len(part.split()) <= standing_words.MOST_WORDS:
             return part, "confirmed"
     names = [framework_name(name) for name in dict.fromkeys(name for each in may for name in each)]
     # Some framework is out at every workload, so the fastest of each is one of the others.
@@ -331,8 +322,10 @@ def _few(before: str, names: Sequence[str], after: str, last: str) -> str:
     """Names in at most eight words: of many the first, and how many more there are, or only how many there are."""
     for many in range(len(names), 0, -1):
         shown = [*names[:many], *([f"{len(names) - many} more"] if many < len(names) else [])]
-        said = " ".join(filter(None, (before, listing(shown) if last == "and" else alternatives(shown), after)))
-        if len(said.split()) <= MOST_WORDS:
+        said = " ".join(
+            filter(None, (before, listing(shown) if last == "and" else standing_words.alternatives(shown), after))
+        )
+        if len(said.split()) <= standing_words.MOST_WORDS:
             return said
     count = plural(len(names), "framework")
     return " ".join(filter(None, (before, count if last == "and" else f"One of {count}", after)))
@@ -342,8 +335,10 @@ def _each(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
     """The leaders of each workload, of as many as a card has room for."""
     # Of more workloads than these the words name the leaders already, and have two lines.
     for group, of in compared[: MOST_GROUPS if len(compared) <= MOST_GROUPS else 1]:
-        nearest = nearest_in_short(of, len(compared)) if len(compared) > MOST_GROUPS and of.repeated else ""
-        yield f"{group.key.workload}: {f'then {nearest}' if nearest else in_short(of, len(compared))}"
+        nearest = (
+            standing_words.nearest_in_short(of, len(compared)) if len(compared) > MOST_GROUPS and of.repeated else ""
+        )
+        yield f"{group.key.workload}: {f'then {nearest}' if nearest else standing_words.in_short(of, len(compared))}"
     yield from _outside(compared)
     ranked = [entry.cell for group, _ in compared for entry in group.ranked]
     lost = dict.fromkeys(f"{cell.label}: {cell.lost}" for cell in ranked if cell.lost)
@@ -369,7 +364,7 @@ def _outside(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
         yield from (f"{group.key.workload}: {rival}" for rival in of.rivals[:1])
         for cells, what in ((of.failed, "failed"), (of.unrun, "not yet run")):
             if cells:
-                yield f"{group.key.workload}: {some(cells)} {what}"
+                yield f"{group.key.workload}: {standing_words.some(cells)} {what}"
 
 
 def _hungry(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
@@ -381,7 +376,7 @@ def _hungry(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
 
 
 def _short(words: str, more: str) -> str:
-    return words + more if len((words + more).split()) <= MOST_WORDS else words
+    return words + more if len((words + more).split()) <= standing_words.MOST_WORDS else words
 
 
 # -- Which CUDA version -----------------------------------------------------------------------------------------------------------
@@ -495,4 +490,4 @@ def _gpu(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], tables: S
 
 def _brief(words: str) -> str:
     """At most eight words: a model's name may have many."""
-    return " ".join(words.split(" ")[:MOST_WORDS])
+    return " ".join(words.split(" ")[: standing_words.MOST_WORDS])

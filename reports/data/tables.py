@@ -35,6 +35,7 @@ from reports.data.model import (
 from reports.data.operators import utilised
 from reports.specifications import caveats, specification
 from reports.wording import gpu_name, plural
+from runner.results import store
 from runner.results.cells import (
     Key,
     StoredCell,
@@ -53,17 +54,6 @@ from runner.results.on_disk.observed import observed
 from runner.results.rank.own_agreement import agreed, rested
 from runner.results.rank.ranking import scatter_by_model
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
-from runner.results.store import (
-    RunStore,
-    StoreError,
-    joined,
-    manifests_of,
-    no_rows,
-    refuse_a_copy,
-    runs_below,
-    tables_of,
-    tables_of_run,
-)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,15 +79,15 @@ def load(folders: Sequence[Path], needed: Collection[str] = FRAMES, to_loss: flo
     """
     # A folder that is named twice counts once.
     folders = list(dict.fromkeys(folders))
-    levels = (to_loss,) if to_loss is not None else _stated(manifests_of(folders))
+    levels = (to_loss,) if to_loss is not None else _stated(store.manifests_of(folders))
     needed = {*needed, "metrics"} if levels else {*needed}
     # They are read together: between two reads a run may go on.
-    manifests, frames = manifests_of(folders), tables_of(folders, _in_order(needed))
+    manifests, frames = store.manifests_of(folders), store.tables_of(folders, _in_order(needed))
     once = needed > set(STEPS) and _each_once(frames["cells"])
     built = build(manifests, frames, _seen_scatter(folders) if once else {})
     if to_loss is not None and not any(workload.has_loss for workload in built.workloads):
         fix = f"`runner matrix --to-loss {to_loss:g}` measures one"
-        raise StoreError(f"--to-loss {to_loss:g}: these runs have no workload with a held-out loss; {fix}")
+        raise store.StoreError(f"--to-loss {to_loss:g}: these runs have no workload with a held-out loss; {fix}")
     return replace(built, to_loss=levels)
 
 
@@ -110,13 +100,13 @@ def _each_once(cells: pa.Table) -> bool:
 def _seen_scatter(folders: Sequence[Path]) -> dict[str, float]:
     """How far repeats differ in the newest runs beside these, by the model of device, whatever they measured. A run that cannot be read
     shows nothing."""
-    beside = [run for out in dict.fromkeys(folder.parent for folder in folders) for run in runs_below(out)]
+    beside = [run for out in dict.fromkeys(folder.parent for folder in folders) for run in store.runs_below(out)]
     cells: list[StoredCell] = []
     for folder in [run for run in beside if run not in folders][-MOST_RUNS_BESIDE:]:
-        with contextlib.suppress(StoreError):
-            manifest = RunStore(folder).manifest()
+        with contextlib.suppress(store.StoreError):
+            manifest = store.RunStore(folder).manifest()
             if manifest["repeats"] > 1:
-                read = tables_of_run(folder, manifest, _TIMES)
+                read = store.tables_of_run(folder, manifest, _TIMES)
                 stored = stored_cells([manifest], rows_of(read["cells"]), by_repeat(read["samples"]))
                 cells += [cell for cell, _ in stored]
     return scatter_by_model(cells)
@@ -138,16 +128,16 @@ def load_readable(folders: Sequence[Path], needed: Collection[str] = FRAMES) -> 
     manifests: dict[str, tuple[Path, Mapping[str, Any]]] = {}
     for folder in dict.fromkeys(folders):
         with _told(why):
-            manifest = RunStore(folder).manifest()
-            refuse_a_copy(folder, manifest, manifests.setdefault(manifest["run_id"], (folder, manifest))[0])
+            manifest = store.RunStore(folder).manifest()
+            store.refuse_a_copy(folder, manifest, manifests.setdefault(manifest["run_id"], (folder, manifest))[0])
     levels = _stated(manifest for _, manifest in manifests.values()) if set(needed) > set(STEPS) else ()
     names = _in_order({*needed, "metrics"} if levels else needed)
     read: dict[str, Mapping[str, pa.Table]] = {}
     for run_id, (folder, stated) in manifests.items():
         with _told(why):
-            read[run_id] = tables_of_run(folder, stated, names)
+            read[run_id] = store.tables_of_run(folder, stated, names)
     readable = [manifests[run_id][1] for run_id in read]
-    built = build(readable, joined(list(read.values()), readable, names))
+    built = build(readable, store.joined(list(read.values()), readable, names))
     return replace(built, to_loss=_stated(readable) if levels else ()), tuple(why)
 
 
@@ -156,7 +146,7 @@ def _told(why: list[str]) -> Iterator[None]:
     """Add the reason for which a run cannot be read."""
     try:
         yield
-    except StoreError as error:
+    except store.StoreError as error:
         why.append(str(error))
 
 
@@ -172,7 +162,7 @@ def build(
     `seen_scatter`: how far repeats differ in other runs, by the model of device.
     """
     of_machine = set(frames) > set(STEPS)
-    frames = {name: no_rows(name) for name in FRAMES} | dict(frames)
+    frames = {name: store.no_rows(name) for name in FRAMES} | dict(frames)
     stored = rows_of(frames["cells"])
     of_repeats = {name: by_repeat(frames[name]) for name in ("samples", "metrics", "parity", "telemetry")}
     by_id = {str(manifest["run_id"]): manifest for manifest in manifests}
@@ -406,7 +396,7 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
 
 def _named_again(workload: str, manifest: Mapping[str, Any]) -> str:
     """The word by which a command takes a workload: of a person's own network the folder of the copy that its run keeps."""
-    return RunStore(Path(out_of(manifest)) / str(manifest.get("run_id"))).word(workload)
+    return store.RunStore(Path(out_of(manifest)) / str(manifest.get("run_id"))).word(workload)
 
 
 def _command_of_the_kit(row: Row, manifest: Mapping[str, Any]) -> str:

@@ -40,18 +40,7 @@ from runner.run.prospect import Prospect
 from runner.run.schedule import slot_of
 from runner.text import plural
 from runner.verify.causes import Case, of_ceilings
-from runner.verify.probes.ceilings import (
-    OF_THE_DISTRIBUTION,
-    Ceilings,
-    CeilingsError,
-    best,
-    is_machine_busy,
-    measure,
-    measure_yardstick,
-    printed_by,
-    reference_blas,
-    shortfall,
-)
+from runner.verify.probes import ceilings
 from runner.verify.references.saved import Reference, SavedCell
 
 # The bits of a device's products (bench/same_bits.py): alike in each run, and on each GPU of a model. What is not, computes wrong.
@@ -114,10 +103,10 @@ def measure_bits(engine: Engine, prepared: ReadyImage, framework: str, slot: Slo
     arguments = [framework, slot.device_kind, str(_BITS_SECONDS)]
     try:
         return Bits.model_validate_json(
-            printed_by(engine, prepared, _BITS_PROBE, arguments, slot, label, _BITS_LIMIT_SECONDS)
+            ceilings.printed_by(engine, prepared, _BITS_PROBE, arguments, slot, label, _BITS_LIMIT_SECONDS)
         )
     except ValidationError as error:
-        raise CeilingsError(f"the bits: {first_problem(error)}") from None
+        raise ceilings.CeilingsError(f"the bits: {first_problem(error)}") from None
 
 
 def odd_ones(devices: Mapping[str, Bits]) -> Iterator[tuple[str, str]]:
@@ -320,12 +309,12 @@ def _device_checks(ready: _Ready, references: Sequence[Reference]) -> Iterator[C
             ]
             name = f"ceilings {framework} on {where}"
             try:
-                rates = measure(prospect.engine, prepared, framework, cells[0].precision, slot, _LABEL)
-            except CeilingsError as error:
+                rates = ceilings.measure(prospect.engine, prepared, framework, cells[0].precision, slot, _LABEL)
+            except ceilings.CeilingsError as error:
                 yield Check(name, OPEN, f"they are not known: {error}")
             else:
                 yield _ceilings(name, rates, framework, _like(place, framework, cells[0].precision, rates, references))
-                told = not is_machine_busy(rates) or reference_blas(rates.libraries)
+                told = not ceilings.is_machine_busy(rates) or ceilings.reference_blas(rates.libraries)
                 if place.kind == "cpu" and cells[0].precision == "fp32" and told:
                     yield _beside_yardstick(f"product {framework} on {where}", framework, rates, slot)
             if rules.adapter_path(framework, "_bits"):
@@ -355,7 +344,7 @@ def _bits(ready: _Ready, framework: str, slot: Slot, where: str, devices: dict[s
     name = f"same bits {framework} on {where}"
     try:
         found = measure_bits(ready.prospect.engine, ready.prepared, framework, slot, _LABEL)
-    except CeilingsError as error:
+    except ceilings.CeilingsError as error:
         yield Check(name, OPEN, f"they are not known: {error}")
         return
     if not found.products:
@@ -364,23 +353,25 @@ def _bits(ready: _Ready, framework: str, slot: Slot, where: str, devices: dict[s
     yield Check(name, FAIL, found.wrong, _WRONG, _REPLACE) if found.wrong else Check(name, OK, str(found))
 
 
-def _beside_yardstick(name: str, framework: str, rates: Ceilings, slot: Slot) -> Check:
+def _beside_yardstick(name: str, framework: str, rates: ceilings.Ceilings, slot: Slot) -> Check:
     """The matrix products of an environment beside that of the runner's own NumPy, measured at this moment on the same cores."""
     try:
-        yardstick = measure_yardstick(slot, _LABEL)
-    except CeilingsError as error:
+        yardstick = ceilings.measure_yardstick(slot, _LABEL)
+    except ceilings.CeilingsError as error:
         return Check(name, OPEN, f"what these cores can do is not known: {error}")
-    short = shortfall(framework, rates, yardstick)
+    short = ceilings.shortfall(framework, rates, yardstick)
     # Other work may lower one rate and not the other. Where the reference BLAS is loaded, it is not what explains so much.
-    if is_machine_busy(yardstick) and not (short and reference_blas(rates.libraries)):
+    if ceilings.is_machine_busy(yardstick) and not (short and ceilings.reference_blas(rates.libraries)):
         return Check(name, OPEN, "other work began meanwhile", "the rates say nothing about it", "end the other work")
     if short:
         return Check(name, FAIL, short.saw, "its cells take several times as long", short.fix)
-    return Check(name, OK, f"the runner's own NumPy does {best(yardstick.numpy.matmul_flops) / 1e9:.0f} GFLOP/s here")
+    return Check(
+        name, OK, f"the runner's own NumPy does {ceilings.best(yardstick.numpy.matmul_flops) / 1e9:.0f} GFLOP/s here"
+    )
 
 
 def _like(
-    place: Place, framework: str, precision: str, rates: Ceilings, references: Sequence[Reference]
+    place: Place, framework: str, precision: str, rates: ceilings.Ceilings, references: Sequence[Reference]
 ) -> SavedCell | None:
     """The newest reference's cell whose ceilings can be compared: of the same device model, framework and precision."""
     wanted = (bare_model(place.model), place.kind, framework, precision)
@@ -393,14 +384,14 @@ def _like(
     return None
 
 
-def _ceilings(name: str, rates: Ceilings, framework: str, like: SavedCell | None) -> Check:
+def _ceilings(name: str, rates: ceilings.Ceilings, framework: str, like: SavedCell | None) -> Check:
     """The rates beside those of a reference. They are no verdict: no error rate of one is known, so a low one is open."""
     saw = rates.sentence(framework)
-    if is_machine_busy(rates):
+    if ceilings.is_machine_busy(rates):
         busy = f"{rates.load:.1f} processes were running on {rates.cpus} CPUs"
-        if blas := reference_blas(rates.libraries):
+        if blas := ceilings.reference_blas(rates.libraries):
             means = f"whatever the rates: its BLAS is the reference one, {blas}, which is not made for speed"
-            return Check(name, OPEN, f"{saw}; {busy}", means, OF_THE_DISTRIBUTION)
+            return Check(name, OPEN, f"{saw}; {busy}", means, ceilings.OF_THE_DISTRIBUTION)
         return Check(name, OPEN, f"{saw}; {busy}", "the rates say nothing about the machine", "end the other work")
     if like is None:
         return Check(name, OK, f"{saw}; no reference has this device's")

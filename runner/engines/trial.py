@@ -22,16 +22,8 @@ from runner import trees
 from runner.catalog.images import ComputeCapability, Image, is_within, version_contradiction
 from runner.engines import cell_cache, probe
 from runner.engines.base import Engine, EngineError, Launch, ReadyImage, Slot
+from runner.engines.process import venv
 from runner.engines.process.interpreters import Interpreter, find_interpreter
-from runner.engines.process.venv import (
-    COMPLETE_TRIAL,
-    NewEnvironment,
-    VenvEngine,
-    alone,
-    environment_folder,
-    missing_programs,
-    trial_folder,
-)
 from runner.errors import naming, system_fault
 from runner.images.tried import WITHOUT_DRIVER, AdapterCheck, Outcome, Tried, adapter_sha256
 from runner.results.validate import Strict
@@ -98,7 +90,7 @@ def split_lock(text: str) -> tuple[str, str, list[str]]:
     return parts[0], parts[1], left_out
 
 
-class TrialEngine(VenvEngine):
+class TrialEngine(venv.VenvEngine):
     """The engine `venv`, whose cells find the libraries in `driver` first: stand-ins for those of a driver that is not here."""
 
     def __init__(self, driver: Path | None = None) -> None:
@@ -122,13 +114,13 @@ def environment(image: Image, engine: TrialEngine, say: Callable[[str], None]) -
     interpreter = find_interpreter(image.python)
     if isinstance(interpreter, str):
         raise EngineError(interpreter)
-    if sentence := missing_programs(image):
+    if sentence := venv.missing_programs(image):
         raise EngineError(sentence)
-    folder = trial_folder(environment_folder(image, interpreter))
+    folder = venv.trial_folder(venv.environment_folder(image, interpreter))
     prepared = ReadyImage(image, f"sha256:{image.lock_sha256}", (str(folder / "bin" / "python"), "-m", "bench"))
-    marker = folder / COMPLETE_TRIAL
+    marker = folder / venv.COMPLETE_TRIAL
     try:
-        with alone(folder, say):
+        with venv.alone(folder, say):
             if marker.is_file():
                 return prepared, marker.read_text().split()
             try:
@@ -154,7 +146,7 @@ def _install(
 ) -> list[str]:
     """Make the environment; the pins that it lacks. Raises EngineError and OSError."""
     without, only, left_out = split_lock(image.lock_path.read_text(encoding="utf-8"))
-    new = NewEnvironment(image, interpreter, folder, say)
+    new = venv.NewEnvironment(image, interpreter, folder, say)
     lock = folder / "part.lock"
     with naming(lock):
         lock.write_text(without, encoding="utf-8")
@@ -175,7 +167,7 @@ def remove(prepared: ReadyImage) -> None:
     """Remove an environment that `environment` made."""
     folder = Path(prepared.command[0]).parent.parent
     # First: half an environment must not pass for a whole one.
-    (folder / COMPLETE_TRIAL).unlink(missing_ok=True)
+    (folder / venv.COMPLETE_TRIAL).unlink(missing_ok=True)
     trees.remove(folder)
 
 

@@ -28,17 +28,7 @@ from runner import known_messages
 from runner.catalog.architectures import for_machine
 from runner.catalog.images import LINKS, Image, read_pins
 from runner.errors import EngineError, ExitCode, naming
-from runner.images import installing
-from runner.images.docker_client import (
-    DockerError,
-    Listing,
-    asking,
-    connect,
-    find_image,
-    find_images,
-    pull_image,
-    registry_digest,
-)
+from runner.images import docker_client, installing
 from runner.images.recipe import (
     BASE_IMAGE_VARIABLE,
     Recipe,
@@ -103,7 +93,7 @@ _UNREACHED = re.compile(
 
 def machine_of(client: DockerClient, base: str) -> str:
     """The architecture of a base image that is here; of another one the engine pulls its own."""
-    image = find_image(client, base)
+    image = docker_client.find_image(client, base)
     return str((image.attrs if image else client.info()).get("Architecture"))
 
 
@@ -112,11 +102,11 @@ def recipe_here(client: DockerClient, image: Image, base_image: str | None = Non
     recipe = make_recipe(image, base_image)
     if not image.other_locks:
         return recipe
-    with asking(f"the architecture of {recipe.base} could not be read"):
+    with docker_client.asking(f"the architecture of {recipe.base} could not be read"):
         return replace(recipe, image=for_machine(image, machine_of(client, recipe.base)))
 
 
-def built(images: Listing, recipe: Recipe) -> str | None:
+def built(images: docker_client.Listing, recipe: Recipe) -> str | None:
     """The id of the image with exactly these inputs; None when it must be built.
 
     A base image that was made anew under the same name counts as another input; one that is gone does not.
@@ -130,11 +120,11 @@ def missing_base(client: DockerClient, recipe: Recipe) -> str | None:
     """Why the base image cannot be had: it is not here, and its registry does not give it. None when it can, or when the
     whole image can be pulled.
     """
-    if find_image(client, recipe.base) or registry.has_published(client, recipe):
+    if docker_client.find_image(client, recipe.base) or registry.has_published(client, recipe):
         return None
     try:
-        registry_digest(client, recipe.base)
-    except DockerError:
+        docker_client.registry_digest(client, recipe.base)
+    except docker_client.DockerError:
         return (
             f"the base image {recipe.base} is not here and cannot be pulled; in a clone of the project make one with `.ci/site-base "
             f"{recipe.image.python}`, and name it by --base-image or {BASE_IMAGE_VARIABLE}"
@@ -149,7 +139,7 @@ def build(
     client: DockerClient | None = None,
     logs: Path | None = None,
     cache_from: str | None = None,
-    images: Listing | None = None,
+    images: docker_client.Listing | None = None,
     images_from: Path | None = None,
     may_build: bool = True,
 ) -> str:
@@ -159,10 +149,10 @@ def build(
     an image that is up to date there needs no call of the engine. `images_from` is a folder of exported images.
     """
     say = say or (lambda _: None)
-    with asking(f"building {image.name}"):
-        client = client or connect()
+    with docker_client.asking(f"building {image.name}"):
+        client = client or docker_client.connect()
         recipe = recipe_here(client, image, base_image)
-        images = images or find_images(client, recipe.tag, recipe.base)
+        images = images or docker_client.find_images(client, recipe.tag, recipe.base)
         digest = built(images, recipe)
         if digest is None and images_from is not None:
             digest = folder.load(client, recipe, images_from, say)
@@ -189,12 +179,12 @@ def build_again(client: DockerClient, recipe: Recipe, image_id: str, say: Callab
     """
     recipe = replace(recipe, again=True)
     try:
-        with asking(f"building {recipe.image.name} again"), _open_log(recipe, None, say) as log:
+        with docker_client.asking(f"building {recipe.image.name} again"), _open_log(recipe, None, say) as log:
             again = _build_all(client, recipe, log, None)
         return None if again == image_id else first_difference(client, image_id, again)
     finally:
         for name in recipe.names:
-            with contextlib.suppress(DockerError), asking():
+            with contextlib.suppress(docker_client.DockerError), docker_client.asking():
                 client.images.remove(name)
 
 
@@ -202,11 +192,11 @@ def debian_packages(client: DockerClient, image: str) -> dict[str, str]:
     """The packages of Debian or Ubuntu in a built image, with their versions; none where it has another package manager."""
     query = ["-W", "-f", "${Package} ${Version}\\n"]
     try:
-        with asking(f"the packages of {image} could not be read"):
+        with docker_client.asking(f"the packages of {image} could not be read"):
             answer: bytes = client.containers.run(
                 image, query, entrypoint="dpkg-query", remove=True, network_disabled=True
             )
-    except DockerError:
+    except docker_client.DockerError:
         return {}
     return dict(
         re.findall(r"^([a-z0-9][a-z0-9+.-]+) ([\w.+:~-]+)$", answer.decode("utf-8", "replace"), flags=re.M | re.A)
@@ -236,7 +226,12 @@ def _build_all(client: DockerClient, recipe: Recipe, log: _Log, cache_from: str 
     log.title(f"{image.name}: {image.download_gb:g} GB to fetch where no earlier layer serves")
     # A published image's history is without the site's settings: none of its steps serves one that has them.
     cache = None if recipe.again or pip else registry.cache(client, recipe, cache_from)
-    if cache is None and not pip and not find_image(client, recipe.steps_tag) and find_image(client, recipe.latest):
+    if (
+        cache is None
+        and not pip
+        and not docker_client.find_image(client, recipe.steps_tag)
+        and docker_client.find_image(client, recipe.latest)
+    ):
         # It was pulled, or its steps were removed: then its own layers serve.
         cache = [recipe.latest]
     # The image that the builder made keeps a name: without, its steps could not serve a later build.
@@ -271,7 +266,7 @@ def _build_common(
 
 def _is_here(client: DockerClient, recipe: Recipe, tag: str, base_id: str, cache_from: str | None) -> bool:
     """True if the engine has these layers, on the base image that has its name now, or gets them from the registry."""
-    here = find_image(client, tag)
+    here = docker_client.find_image(client, tag)
     if here and here.labels.get("dlbench.base_id") == base_id:
         return True
     return cache_from is not None and not recipe.again and registry.pull_common(client, tag, base_id, cache_from)
@@ -320,16 +315,16 @@ def _build_julia(client: DockerClient, recipe: Recipe, log: _Log) -> None:
 
 def _base_id(client: DockerClient, recipe: Recipe, log: _Log) -> str:
     """The id of the base image, pulled when it is not here."""
-    if image := find_image(client, recipe.base):
+    if image := docker_client.find_image(client, recipe.base):
         return str(image.id)
     log.title(f"pulling {recipe.base}")
     try:
-        return str(pull_image(client, recipe.base, log.title).id)
-    except DockerError as error:
+        return str(docker_client.pull_image(client, recipe.base, log.title).id)
+    except docker_client.DockerError as error:
         raise UnreachedError(f"building {recipe.image.name}: {_no_base(recipe, error)}") from None
 
 
-def _no_base(recipe: Recipe, error: DockerError) -> str:
+def _no_base(recipe: Recipe, error: docker_client.DockerError) -> str:
     return (
         f"the base image {recipe.base} is not here and cannot be pulled ({error.said}); where there is "
         f"no registry, make one in a clone of the project with `.ci/site-base {recipe.image.python}` and name it by --base-image or "

@@ -17,30 +17,12 @@ from runner.admission.judges import HostFacts
 from runner.machine import lease
 from runner.machine.devices import Machine
 from runner.nodes import node_table as outcome
-from runner.nodes import spool
+from runner.nodes import spool, wire
 from runner.nodes.fleet import LOOK_SECONDS, Fleet, Heard, Member
 from runner.nodes.fleet_plan import FleetProspect
 from runner.nodes.frames import FrameError
 from runner.nodes.tracker import MOST_TRIES, OFFERED_SECONDS, Tracker, Verdict
 from runner.nodes.transports.transport import NodesError
-from runner.nodes.wire import (
-    Ack,
-    Begin,
-    Begun,
-    Ended,
-    Failed,
-    FromAgent,
-    Lost,
-    Prepare,
-    Prepared,
-    Preparing,
-    Progress,
-    Refusal,
-    Returned,
-    Run,
-    Said,
-    Stop,
-)
 from runner.plan.plan import Cell
 from runner.results.parcel import ENDING, MOST_REASON, Parcel, ParcelError, decode
 from runner.results.store import RunStore, write_bytes
@@ -250,7 +232,7 @@ class Driver:
             site.reopened, site.why = before.reopened, before.why
         self._sites[member.name] = site
         self._tracker.watch(member.name, time.monotonic())
-        member.link.send(Begin(run=self._run.run_id, leased=self._fleet.nodes.shares_machine))
+        member.link.send(wire.Begin(run=self._run.run_id, leased=self._fleet.nodes.shares_machine))
 
     def _prepare_some(self) -> None:
         """Let the next nodes prepare their images: one at a time on one machine, else so many as a registry can serve."""
@@ -273,7 +255,7 @@ class Driver:
             site.state = "prepared"
             return
         assert site.member.link is not None
-        site.member.link.send(Prepare(image=site.images[0]))
+        site.member.link.send(wire.Prepare(image=site.images[0]))
 
     def _join(self, name: str, site: _Site) -> None:
         cells = frozenset(cell for cell in site.cells if cell.image in site.digests)
@@ -388,7 +370,7 @@ class Driver:
         site.hung = False
         assert site.member.link is not None
         for attempt in self._tracker.given_up(name):
-            site.member.link.send(Stop(attempt=attempt))
+            site.member.link.send(wire.Stop(attempt=attempt))
         if not may_return:
             return
         say(f"node {name} is back; results from before the reconnect are ignored")
@@ -400,43 +382,43 @@ class Driver:
             site.state = "ready"
             self._join(name, site)
 
-    def _take(self, name: str, site: _Site, message: FromAgent, body: bytes) -> None:
-        if isinstance(message, Begun):
+    def _take(self, name: str, site: _Site, message: wire.FromAgent, body: bytes) -> None:
+        if isinstance(message, wire.Begun):
             if site.begun:
                 raise FrameError("it began twice")
             site.begun = True
             self._tracker.offered(name, message.spooled, time.monotonic())
-        elif isinstance(message, Prepared):
+        elif isinstance(message, wire.Prepared):
             self._prepared(name, site, message)
-        elif isinstance(message, Preparing):
+        elif isinstance(message, wire.Preparing):
             if shown := site.progress.shown(f"{name}: {message.line}", time.monotonic()):
                 self._observer.preparing(message.image, shown)
-        elif isinstance(message, Said):
+        elif isinstance(message, wire.Said):
             if shown := site.sentences.shown(f"node {name}: {message.line}", time.monotonic()):
                 say(shown)
-        elif isinstance(message, Refusal):
+        elif isinstance(message, wire.Refusal):
             site.cut = True
             self._lose(name, message.why, ended=False)
-        elif isinstance(message, Progress):
+        elif isinstance(message, wire.Progress):
             if self._is_live(message.attempt):
                 event = {"event": "phase", "state": "begin", "name": message.phase}
                 self._observer.printed(self._own(name, message.attempt), event)
-        elif isinstance(message, Ended):
+        elif isinstance(message, wire.Ended):
             self._ended(name, site, message, body)
-        elif isinstance(message, Failed) and self._is_live(message.attempt):
+        elif isinstance(message, wire.Failed) and self._is_live(message.attempt):
             job = self._own(name, message.attempt)
             self._tracker.came(message.attempt)
             self._tracker.ended(message.attempt)
             self._fail(job, "engine", f"on {name}: {message.reason}")
-        elif isinstance(message, Returned) and self._is_live(message.attempt):
+        elif isinstance(message, wire.Returned) and self._is_live(message.attempt):
             job = self._own(name, message.attempt)
             if not self._tracker.returned(message.attempt):
                 kind = "gpu-lost" if site.lost else "engine"
                 self._fail(job, kind, f"on {name}: {message.why}; the retry limit was reached")
-        elif isinstance(message, Lost):
+        elif isinstance(message, wire.Lost):
             self._gpu_lost(name, site, message.board)
 
-    def _prepared(self, name: str, site: _Site, message: Prepared) -> None:
+    def _prepared(self, name: str, site: _Site, message: wire.Prepared) -> None:
         if site.state != "prepare" or site.images[:1] != [message.image]:
             raise FrameError(f"it prepared image {message.image} out of order")
         del site.images[0]
@@ -476,10 +458,10 @@ class Driver:
                 self._tracker.leave(assignment.attempt)
                 self._unfit += 1
                 continue
-            link.send(Run(attempt=assignment.attempt, cell=job.cell, repeat=job.repeat, uuids=uuids))
+            link.send(wire.Run(attempt=assignment.attempt, cell=job.cell, repeat=job.repeat, uuids=uuids))
             self._observer.started(job)
 
-    def _ended(self, name: str, site: _Site, message: Ended, body: bytes) -> None:
+    def _ended(self, name: str, site: _Site, message: wire.Ended, body: bytes) -> None:
         """A result: a row, or one that is kept aside. The agent need not keep it."""
         attempt = message.attempt
         verdict = self._tracker.verdict(attempt)
@@ -499,7 +481,7 @@ class Driver:
                     f"node {name}: a result of {job.cell.label} came too late; it is kept in {path.parent} and does not count"
                 )
         if site.member.link is not None:
-            site.member.link.send(Ack(attempt=attempt))
+            site.member.link.send(wire.Ack(attempt=attempt))
 
     def _admit(self, name: str, site: _Site, job: Job, attempt: str, body: bytes) -> Outcome:
         """Admit a node's parcel. Where it ran is the driver's word. Raises FrameError for a parcel that no agent sends."""

@@ -19,25 +19,9 @@ from runner.catalog.images import load_catalog
 from runner.catalog.own_networks import OwnNetwork, own_networks
 from runner.catalog.workloads import Workload, load_workloads
 from runner.known_messages import explained
+from runner.nodes import wire
 from runner.nodes.frames import MOST_BODY_BYTES, Decoder, FrameError, encode
 from runner.nodes.transports.transport import Node, Nodes, NodesError, Pipe, Started
-from runner.nodes.wire import (
-    MOST_LINE,
-    Begun,
-    Bye,
-    Ended,
-    FromAgent,
-    FromDriver,
-    Hello,
-    Look,
-    Refusal,
-    Run,
-    Versions,
-    from_agent,
-    is_image_name,
-    release_difference,
-    release_versions,
-)
 from runner.plan.plan import Cell, not_planned
 from runner.run.options import Options
 from runner.text import in_a_line
@@ -65,12 +49,12 @@ class Words:
         """The agent is told to run this attempt: it owes a result."""
         self._due.add(attempt)
 
-    def count(self, message: FromAgent, size: int) -> None:
+    def count(self, message: wire.FromAgent, size: int) -> None:
         """Count a message of so many bytes. Raises FrameError where no agent says so much."""
-        if isinstance(message, Ended) and message.attempt in self._due:
+        if isinstance(message, wire.Ended) and message.attempt in self._due:
             self._due.discard(message.attempt)
             return
-        if isinstance(message, Begun) and not self._begun:
+        if isinstance(message, wire.Begun) and not self._begun:
             self._begun = True
             self._due.update(message.spooled)
         now = monotonic()
@@ -87,7 +71,7 @@ class Heard:
     """A message of an agent, with its bytes; or the end of the pipe, with what is known of the reason."""
 
     link: Link
-    message: FromAgent | None
+    message: wire.FromAgent | None
     body: bytes = b""
     why: str = ""
     # True if the agent sent an invalid message: ignore it from then on.
@@ -108,9 +92,9 @@ class Link:
         for work in (self._read, self._write):
             threading.Thread(target=work, daemon=True).start()
 
-    def send(self, message: FromDriver) -> None:
+    def send(self, message: wire.FromDriver) -> None:
         """Send without waiting: a stuck agent must not block the driver."""
-        if isinstance(message, Run):
+        if isinstance(message, wire.Run):
             self._words.order(message.attempt)
         self._outgoing.put(encode(message.frame()))
 
@@ -140,7 +124,7 @@ class Link:
         try:
             for chunk in self._pipe.chunks():
                 for frame in decoder.feed(chunk):
-                    message = from_agent(frame)
+                    message = wire.from_agent(frame)
                     self._words.count(message, frame.size)
                     self._heard(Heard(self, message, frame.body))
         except FrameError as error:
@@ -182,7 +166,7 @@ class Member:
 
     node: Node
     link: Link | None = None
-    hello: Hello | None = None
+    hello: wire.Hello | None = None
     # Why it does not take part.
     why: str = ""
     # True if its installation is this one.
@@ -217,7 +201,7 @@ class Fleet:
     # Why a plan does not follow from the options and the node's devices. By the id of its cells and these facts.
     _checked: dict[tuple[Hashable, ...], str | None] = field(default_factory=dict)
     # The installation here, and what a plan may name.
-    own: Versions = field(default_factory=release_versions)
+    own: wire.Versions = field(default_factory=wire.release_versions)
     frameworks: Mapping[str, Any] = field(default_factory=load_frameworks)
     workloads: Mapping[str, Workload] = field(default_factory=load_workloads)
     # A person's own, which no node has.
@@ -300,15 +284,15 @@ class Fleet:
         if message is None:
             member.unreached = not heard.broken
             self.refuse(member, heard.why)
-        elif isinstance(message, Versions):
-            if why := release_difference(self.own, message):
+        elif isinstance(message, wire.Versions):
+            if why := wire.release_difference(self.own, message):
                 self.refuse(member, why)
             else:
                 member.alike = True
                 options = self.options.model_dump(mode="json") | (
                     {"gpus": member.node.gpus} if member.node.gpus else {}
                 )
-                look = Look(
+                look = wire.Look(
                     node=member.name,
                     options=options,
                     networks={network.name: network.texts for network in self.networks},
@@ -316,9 +300,9 @@ class Fleet:
                     sharing=member.node.sharing,
                 )
                 heard.link.send(look)
-        elif isinstance(message, Refusal):
+        elif isinstance(message, wire.Refusal):
             self.refuse(member, message.why)
-        elif isinstance(message, Hello):
+        elif isinstance(message, wire.Hello):
             why = (
                 None
                 if member.alike
@@ -339,9 +323,9 @@ class Fleet:
 
     def refuse(self, member: Member, why: str) -> None:
         """A node takes no part, or no more."""
-        member.why = in_a_line(why, MOST_LINE)
+        member.why = in_a_line(why, wire.MOST_LINE)
         if member.link is not None:
-            member.link.send(Bye())
+            member.link.send(wire.Bye())
             member.link.hang_up()
 
     def close(self) -> None:
@@ -349,14 +333,14 @@ class Fleet:
         self._closing = True
         links = [member.link for member in self.members.values() if member.link is not None]
         for link in links:
-            link.send(Bye())
+            link.send(wire.Bye())
             link.hang_up()
         end = time.monotonic() + _BYE_SECONDS
         for link in links:
             link.end(max(0.1, end - time.monotonic()))
         self.nodes.close()
 
-    def _why_not(self, hello: Hello) -> str | None:
+    def _why_not(self, hello: wire.Hello) -> str | None:
         """Why a node cannot take part beside the others, or says what no agent says."""
         if why := self._wrong_plan(hello):
             return f"its plan has an invalid cell ({why})"
@@ -371,7 +355,7 @@ class Fleet:
             return f"its engine is {hello.engine} ({hello.why_engine}), and that of the others {others[0].engine}; choose with --engine"
         return None
 
-    def _wrong_plan(self, hello: Hello) -> str | None:
+    def _wrong_plan(self, hello: wire.Hello) -> str | None:
         """The fault of the first invalid cell of a node's plan. Equal plans of equal devices are looked at once."""
         boards: dict[str, set[str]] = {}
         for gpu in hello.gpus:
@@ -384,10 +368,10 @@ class Fleet:
             self._checked[key] = next(filter(None, whys), None)
         return self._checked[key]
 
-    def _wrong(self, cell: Cell, hello: Hello, gpus: Mapping[str, int]) -> str | None:
+    def _wrong(self, cell: Cell, hello: wire.Hello, gpus: Mapping[str, int]) -> str | None:
         """The part of a planned cell that does not follow from the options, this catalog and the node's devices."""
         options = self.options
-        if not is_image_name(cell.image):
+        if not wire.is_image_name(cell.image):
             return f"image {in_a_line(cell.image, 60)!r}"
         if why := not_planned(cell, options.preset, options.seed, self.workloads, self.frameworks):
             return why
@@ -420,6 +404,6 @@ def opened_fleet(nodes: Nodes, options: Options) -> Iterator[Fleet]:
         fleet.close()
 
 
-def hellos(members: Sequence[Member]) -> dict[str, Hello]:
+def hellos(members: Sequence[Member]) -> dict[str, wire.Hello]:
     """Node -> what it said that it is."""
     return {member.name: member.hello for member in members if member.hello is not None}

@@ -26,34 +26,9 @@ from runner.catalog.own_networks import is_path
 from runner.engines.base import ReadyImage
 from runner.errors import HostFaultError, UserError, naming
 from runner.machine import lease, telemetry
+from runner.nodes import wire
 from runner.nodes.frames import Decoder, FrameError, encode
 from runner.nodes.spool import Spool
-from runner.nodes.wire import (
-    MOST_LINE,
-    Ack,
-    Beat,
-    Begin,
-    Begun,
-    Bye,
-    Ended,
-    Failed,
-    FromAgent,
-    FromDriver,
-    Hello,
-    Look,
-    Lost,
-    Prepare,
-    Prepared,
-    Preparing,
-    Progress,
-    Refusal,
-    Returned,
-    Run,
-    Said,
-    Stop,
-    from_driver,
-    release_versions,
-)
 from runner.results import parcel as parcels
 from runner.results import store
 from runner.results.parcel import Parcel
@@ -78,7 +53,7 @@ class _Pipe:
         self._sink = sink
         self._lock = threading.Lock()
 
-    def send(self, message: FromAgent, body: bytes = b"") -> None:
+    def send(self, message: wire.FromAgent, body: bytes = b"") -> None:
         content = encode(message.frame(body))
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._sink.write(content)
@@ -88,7 +63,7 @@ class _Pipe:
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Be the agent of the driver at the other ends of two pipes, until it says bye or is gone."""
     pipe = _Pipe(sink)
-    pipe.send(release_versions())
+    pipe.send(wire.release_versions())
     # A shell starts what it puts into the background with Ctrl-C ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     agent = Agent(pipe)
@@ -100,7 +75,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
             threading.Thread(target=_listen, args=(source, agent), daemon=True).start()
             agent.run()
         except UserError as error:
-            pipe.send(Refusal(why=_line(str(error))))
+            pipe.send(wire.Refusal(why=_line(str(error))))
         finally:
             # The driver's end may still come.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -108,7 +83,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 
 def _beat(pipe: _Pipe) -> None:
     while True:
-        pipe.send(Beat())
+        pipe.send(wire.Beat())
         time.sleep(BEAT_SECONDS)
 
 
@@ -118,14 +93,14 @@ def _listen(source: BinaryIO, agent: Agent) -> None:
     with contextlib.suppress(FrameError, OSError):
         while chunk := os.read(source.fileno(), _READ_BYTES):
             for frame in decoder.feed(chunk):
-                message = from_driver(frame)
-                if isinstance(message, Bye):
+                message = wire.from_driver(frame)
+                if isinstance(message, wire.Bye):
                     return agent.leave()
                 agent.take(message)
     return agent.leave()
 
 
-def _with_networks(options: Options, look: Look, folder: Path) -> Options:
+def _with_networks(options: Options, look: wire.Look, folder: Path) -> Options:
     """The options with a person's own networks by the files that the driver sent: its paths are of its own machine."""
     words = [word for word in options.workloads if not is_path(word)]
     for name, files in look.networks.items():
@@ -141,8 +116,8 @@ class Agent:
 
     def __init__(self, pipe: _Pipe) -> None:
         self._pipe = pipe
-        self._orders: deque[Look | Begin | Prepare] = deque()
-        self._runs: deque[Run] = deque()
+        self._orders: deque[wire.Look | wire.Begin | wire.Prepare] = deque()
+        self._runs: deque[wire.Run] = deque()
         self._changed = threading.Condition()
         self._cells: CellRunner | None = None
         self._spool: Spool | None = None
@@ -157,17 +132,17 @@ class Agent:
 
     # --- the thread that listens
 
-    def take(self, message: FromDriver) -> None:
+    def take(self, message: wire.FromDriver) -> None:
         """Note what is to be done."""
         with self._changed:
-            if isinstance(message, Run):
+            if isinstance(message, wire.Run):
                 self._runs.append(message)
-            elif isinstance(message, Look | Begin | Prepare):
+            elif isinstance(message, wire.Look | wire.Begin | wire.Prepare):
                 self._orders.append(message)
             self._changed.notify_all()
-        if isinstance(message, Ack) and self._spool:
+        if isinstance(message, wire.Ack) and self._spool:
             self._spool.forget(message.attempt)
-        if isinstance(message, Stop):
+        if isinstance(message, wire.Stop):
             self._stop(message.attempt)
         if self._cells:
             self._cells.wake()
@@ -184,7 +159,7 @@ class Agent:
             running = [job for job, (held, _) in self._held.items() if held == attempt]
             self._stopped |= {attempt} if running else set()
         for _ in waiting:
-            self._pipe.send(Returned(attempt=attempt, why="it was stopped before it began"))
+            self._pipe.send(wire.Returned(attempt=attempt, why="it was stopped before it began"))
         for job in running:
             if self._cells:
                 self._cells.end(job)
@@ -195,8 +170,8 @@ class Agent:
         """Do what the driver says until leave(). Raises UserError for what this node cannot do."""
         with contextlib.ExitStack() as stack:
             networks = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dlbench-networks-")))
-            prospect = self._look(self._next(Look), networks)
-            order = self._next(Begin)
+            prospect = self._look(self._next(wire.Look), networks)
+            order = self._next(wire.Begin)
             leased = [] if order.leased else prospect.leased(prospect.jobs)
             stack.enter_context(lease.hold(leased, order.run, self._say, prospect.options.wait))
             boards = prospect.boards(prospect.jobs)
@@ -212,9 +187,9 @@ class Agent:
             self._cells.refuse, self._cells.leave = self._refuse, self._leave
             prospect.engine.sweep()
             spooled = list(self._spool.parcels())
-            self._pipe.send(Begun(spooled=tuple(attempt for attempt, _ in spooled)))
+            self._pipe.send(wire.Begun(spooled=tuple(attempt for attempt, _ in spooled)))
             for attempt, parcel in spooled:
-                self._pipe.send(Ended(attempt=attempt), parcel)
+                self._pipe.send(wire.Ended(attempt=attempt), parcel)
             try:
                 self._work(self._cells, prospect)
             except HostFaultError:
@@ -232,7 +207,7 @@ class Agent:
                     # With a limit: a wait without one would hold back the signal.
                     self._changed.wait(1.0)
                 order = self._orders.popleft() if self._orders else None
-            if isinstance(order, Prepare):
+            if isinstance(order, wire.Prepare):
                 self._prepare(cells, prospect, order.image)
             else:
                 cells.serve(self, self._ready)
@@ -247,7 +222,7 @@ class Agent:
             raise UserError(f"the driver sent {order.kind} instead of {kind.__name__.lower()}")
         return order
 
-    def _look(self, look: Look, networks: Path) -> Prospect:
+    def _look(self, look: wire.Look, networks: Path) -> Prospect:
         """Find what this node would run, and say it. networks: an empty folder for a person's own networks."""
         self._node = look.node
         if look.cpus is not None:
@@ -270,7 +245,7 @@ class Agent:
         prospect = replace(prospect, machine=replace(prospect.machine, cpu=cpu))
         machine = prospect.machine
         self._pipe.send(
-            Hello.model_construct(
+            wire.Hello.model_construct(
                 host=socket.gethostname(),
                 boot_id=boot_id(),
                 kernel=machine.kernel,
@@ -291,15 +266,15 @@ class Agent:
 
     def _prepare(self, cells: CellRunner, prospect: Prospect, name: str) -> None:
         if name not in prospect.images:
-            self._pipe.send(Prepared(image=name, digest=None, why="this node has no image of that name"))
+            self._pipe.send(wire.Prepared(image=name, digest=None, why="this node has no image of that name"))
             return
         ready, failed = cells.prepare([prospect.images[name]])
         self._ready |= ready
         digest, why = ready[name].digest if name in ready else None, failed.get(name)
-        self._pipe.send(Prepared(image=name, digest=digest, why=why and _line(why)))
+        self._pipe.send(wire.Prepared(image=name, digest=digest, why=why and _line(why)))
 
     def _say(self, line: str) -> None:
-        self._pipe.send(Said(line=_line(line)))
+        self._pipe.send(wire.Said(line=_line(line)))
 
     def _keep(self, job: Job, parcel: Parcel) -> None:
         """Hand a finished repeat over: into the spool first, since the driver may be gone."""
@@ -314,16 +289,16 @@ class Agent:
                 f"{self._spool.folder} cannot be written to ({error.strerror}): until it can, a result is lost if the driver ends "
                 "before it has it; make room there"
             )
-        self._pipe.send(Ended(attempt=attempt), content)
+        self._pipe.send(wire.Ended(attempt=attempt), content)
 
     def _refuse(self, job: Job, kind: str, reason: str) -> None:
         attempt, _ = self._held[job]
-        self._pipe.send(Failed(attempt=attempt, reason=_line(reason)))
+        self._pipe.send(wire.Failed(attempt=attempt, reason=_line(reason)))
 
     def _leave(self, job: Job, reason: str) -> None:
         """A job that this machine cut goes to another node."""
         attempt, _ = self._held[job]
-        self._pipe.send(Returned(attempt=attempt, why=_line(reason)))
+        self._pipe.send(wire.Returned(attempt=attempt, why=_line(reason)))
 
     def _return_all(self) -> None:
         """This node measures no more, and no cell is the reason: what waits and runs here goes to other nodes."""
@@ -331,16 +306,16 @@ class Agent:
             waiting, self._runs = list(self._runs), deque()
             self._stopped |= {attempt for attempt, _ in self._held.values()}
         for run in waiting:
-            self._pipe.send(Returned(attempt=run.attempt, why="its node measures no more"))
+            self._pipe.send(wire.Returned(attempt=run.attempt, why="its node measures no more"))
 
     def phase(self, job: Job, name: str) -> None:
         """Say which phase a job is in."""
         if job in self._held:
-            self._pipe.send(Progress(attempt=self._held[job][0], phase=name))
+            self._pipe.send(wire.Progress(attempt=self._held[job][0], phase=name))
 
     def preparing(self, image: str, line: str) -> None:
         """Hand on a line of an image that is being prepared."""
-        self._pipe.send(Preparing(image=image, line=_line(line)))
+        self._pipe.send(wire.Preparing(image=image, line=_line(line)))
 
     # --- what a CellRunner wants of its source: its threads call these, one at a time
 
@@ -359,16 +334,16 @@ class Agent:
                 if why is None:
                     self._held[job] = run.attempt, chosen
                     return job, chosen
-                self._pipe.send(Returned(attempt=run.attempt, why=why))
+                self._pipe.send(wire.Returned(attempt=run.attempt, why=why))
                 return self.next(now)
         return None
 
-    def _places(self, run: Run) -> tuple[Place, ...]:
+    def _places(self, run: wire.Run) -> tuple[Place, ...]:
         assert self._cells is not None
         every = {place.uuid: place for place in places(self._cells.machine, run.cell.device_kind)}
         return tuple(every[uuid] for uuid in run.uuids or ("",) if uuid in every)
 
-    def _why_not(self, run: Run, chosen: Sequence[Place]) -> str | None:
+    def _why_not(self, run: wire.Run, chosen: Sequence[Place]) -> str | None:
         if run.cell.image not in self._ready:
             return f"{run.cell.image} was not prepared"
         if len(chosen) != run.cell.takes:
@@ -382,23 +357,23 @@ class Agent:
         self._last = job, attempt, chosen
         if attempt in self._stopped:
             self._stopped.discard(attempt)
-            self._pipe.send(Returned(attempt=attempt, why="it was stopped"))
+            self._pipe.send(wire.Returned(attempt=attempt, why="it was stopped"))
 
     def put_back(self, job: Job, last: bool = False) -> None:
         """An attempt that ended with its GPU goes to another one, of any node; one that its engine or machine cut begins again here."""
         assert self._last is not None
         _, attempt, chosen = self._last
         if gone := self._lost.intersection(place.board for place in chosen):
-            self._pipe.send(Returned(attempt=attempt, why=f"{sorted(gone)[0]} fell off the bus"))
+            self._pipe.send(wire.Returned(attempt=attempt, why=f"{sorted(gone)[0]} fell off the bus"))
             return
         uuids = tuple(place.uuid for place in chosen if place.uuid)
-        run = Run(attempt=attempt, cell=job.cell, repeat=job.repeat, uuids=uuids)
+        run = wire.Run(attempt=attempt, cell=job.cell, repeat=job.repeat, uuids=uuids)
         (self._runs.append if last else self._runs.appendleft)(run)
 
     def lost(self, board: str) -> None:
         """A GPU is gone."""
         self._lost.add(board)
-        self._pipe.send(Lost(board=board))
+        self._pipe.send(wire.Lost(board=board))
 
     def without_devices(self) -> list[Job]:
         """None: the driver decides where a job runs."""
@@ -411,7 +386,7 @@ def boot_id() -> str:
 
 
 def _line(text: str) -> str:
-    return in_a_line(text, MOST_LINE)
+    return in_a_line(text, wire.MOST_LINE)
 
 
 class _Observer:

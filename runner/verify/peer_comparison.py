@@ -15,20 +15,7 @@ from runner.nodes import node_table
 from runner.results.gpu_facts import bare_model
 from runner.results.store import RunStore
 from runner.results.student import student_quantile
-from runner.verify.outliers import (
-    DEVICE,
-    FEWEST,
-    MUST_BE_NAMED,
-    PRIOR_SPREAD,
-    Deviation,
-    DeviceFleet,
-    FleetFinding,
-    ScatterModel,
-    Spot,
-    fleet_of,
-    known_kind,
-    known_spread,
-)
+from runner.verify import outliers
 from runner.verify.probes.load import fleets_of_loads, groups_of_loads, read_loads
 from runner.verify.references import comparability
 from runner.verify.references.comparability import reference_for
@@ -69,7 +56,7 @@ def within_blocks(repeats: Mapping[str, Mapping[Block, float]]) -> tuple[dict[st
     return {device: of_device for device, of_device in logs.items() if of_device}, True
 
 
-def deviations(repeats: Mapping[str, Mapping[Block, float]]) -> tuple[Deviation, ...]:
+def deviations(repeats: Mapping[str, Mapping[Block, float]]) -> tuple[outliers.Deviation, ...]:
     """How far each device is from the median of all, with 95 % intervals from the scatter of all devices' repeats."""
     logs = within_blocks(repeats)[0]
     gaps = {device: median(of_device) for device, of_device in logs.items()}
@@ -82,7 +69,7 @@ def deviations(repeats: Mapping[str, Mapping[Block, float]]) -> tuple[Deviation,
         if freedom and len(logs[device]) > 1:
             reach = student_quantile(0.975, freedom) * math.sqrt(squares / freedom / len(logs[device]))
         ends = (None, None) if reach is None else (math.expm1(gap - middle - reach), math.expm1(gap - middle + reach))
-        found.append(Deviation(device, math.expm1(gap - middle), *ends))
+        found.append(outliers.Deviation(device, math.expm1(gap - middle), *ends))
     return tuple(found)
 
 
@@ -93,7 +80,7 @@ def deviations(repeats: Mapping[str, Mapping[Block, float]]) -> tuple[Deviation,
 class Placed:
     """The GPUs of some runs: where each is, and its facts and its host's in words. By UUID."""
 
-    spots: Mapping[str, Spot]
+    spots: Mapping[str, outliers.Spot]
     facts: Mapping[str, Mapping[str, str]]
 
     def of_node(self, gpus: Sequence[str]) -> dict[str, list[Mapping[str, str]]]:
@@ -107,7 +94,7 @@ class Placed:
 
 def placed(folders: Sequence[Path]) -> Placed:
     """The GPUs of some runs. A run of one machine names it as its host; one of several nodes says which GPUs each of them has."""
-    spots: dict[str, Spot] = {}
+    spots: dict[str, outliers.Spot] = {}
     facts: dict[str, Mapping[str, str]] = {}
     for folder in folders:
         manifest = RunStore(folder).manifest()
@@ -117,7 +104,7 @@ def placed(folders: Sequence[Path]) -> Placed:
             node = nodes.get(uuid)
             name = host.get("name") if node is None else node.get("node")
             if name:
-                spots[uuid] = Spot(str(name), _index(entry.get("index")))
+                spots[uuid] = outliers.Spot(str(name), _index(entry.get("index")))
                 facts[uuid] = node_table.settings_facts(entry) | node_table.settings_facts(
                     node or host, node_table.OF_HOST
                 )
@@ -158,18 +145,18 @@ FEWEST_IN_A_NODE = 3
 class Nested:
     """Both comparisons of one cell."""
 
-    nodes: DeviceFleet
-    gpus: DeviceFleet
+    nodes: outliers.DeviceFleet
+    gpus: outliers.DeviceFleet
     # By node: its step time over the median of all nodes, as a share: 0.03 takes 3 % longer. By score, the slowest first.
     of_node: Mapping[str, float]
 
 
-def node_kind(gpus: float) -> ScatterModel:
+def node_kind(gpus: float) -> outliers.ScatterModel:
     """How nodes of so many GPUs are compared."""
     # A median of normal values scatters so much more than their mean.
     factor = math.pi / 2 if gpus >= FEWEST_IN_A_NODE else 1.0
-    prior = math.sqrt(factor * PRIOR_SPREAD**2 / gpus + NODE_SPREAD**2)
-    return ScatterModel("node", prior, SMALLEST_NODE_GAP, MUST_BE_NAMED)
+    prior = math.sqrt(factor * outliers.PRIOR_SPREAD**2 / gpus + NODE_SPREAD**2)
+    return outliers.ScatterModel("node", prior, SMALLEST_NODE_GAP, outliers.MUST_BE_NAMED)
 
 
 def is_nested(nodes: Mapping[str, str]) -> bool:
@@ -189,7 +176,7 @@ def nested(step_seconds: Mapping[str, float], nodes: Mapping[str, str], comparis
     usual = median(map(len, of_node.values()))
     trust = {node: math.sqrt(min(1.0, len(gpus) / usual)) for node, gpus in of_node.items()}
     trusted = {node: math.exp(middle + trust[node] * (level - middle)) for node, level in levels.items()}
-    found = fleet_of(trusted, comparisons, node_kind(usual))
+    found = outliers.fleet_of(trusted, comparisons, node_kind(usual))
     slow = tuple(
         replace(node, ratio=math.exp(levels[node.device] - middle))
         for node in found.slow
@@ -211,7 +198,7 @@ def _within(
     of_node: Mapping[str, list[str]],
     slow: set[str],
     comparisons: int,
-) -> DeviceFleet:
+) -> outliers.DeviceFleet:
     """Each GPU beside the level of its node."""
     middle = median(levels.values())
     beside = {
@@ -221,7 +208,7 @@ def _within(
     }
     least = min(map(len, of_node.values()))
     group = least if least >= FEWEST_IN_A_NODE else 0
-    return fleet_of({gpu: math.exp(middle + gap) for gpu, gap in beside.items()}, comparisons, group=group)
+    return outliers.fleet_of({gpu: math.exp(middle + gap) for gpu, gap in beside.items()}, comparisons, group=group)
 
 
 # The GPUs of one model beside one another: in each cell, and under each load. On several nodes, the nodes first.
@@ -249,7 +236,7 @@ def with_fleets(
     devices = [list(dict.fromkeys(cell.device_uuid for cell in cells)) for cells in groups.values()]
     devices += [list(each) for each in loads.values()]
     # With nodes each comparison is two.
-    comparisons = sum((1 + _is_nested(each, where)) * (len(each) >= FEWEST) for each in devices)
+    comparisons = sum((1 + _is_nested(each, where)) * (len(each) >= outliers.FEWEST) for each in devices)
     judge = _Judge(where, max(1, comparisons), [reference for reference in references if reference.of_machines])
     fleets = [found for key, cells in sorted(groups.items()) for found in _compared(cells, unfit.get(key, ()), judge)]
     fleets += [
@@ -275,15 +262,15 @@ class _Judge:
     # Those of an index.
     references: Sequence[Reference]
 
-    def kind(self, cell: CellFinding) -> ScatterModel:
+    def kind(self, cell: CellFinding) -> outliers.ScatterModel:
         """How the devices of a cell are compared: by what an index knows of their model, where it has enough machines."""
         chosen = reference_for(cell.facts, self.references)
         logs = comparability.machine_logs(chosen.cell) if chosen.cell else []
         if len(logs) < comparability.FEWEST_KNOWN:
-            return DEVICE
-        return known_kind(float(known_spread(logs)), len(logs))
+            return outliers.DEVICE
+        return outliers.known_kind(float(outliers.known_spread(logs)), len(logs))
 
-    def by_node(self, finding: FleetFinding, times: Mapping[str, float]) -> list[FleetFinding]:
+    def by_node(self, finding: outliers.FleetFinding, times: Mapping[str, float]) -> list[outliers.FleetFinding]:
         """The comparison of the nodes, and of the GPUs within their nodes; of GPUs of one node, what was found."""
         if not _is_nested(times, self.where):
             return [finding]
@@ -296,7 +283,7 @@ class _Judge:
             fleet=both.nodes,
             of="node",
             beside=tuple(_explained("node", slow.device, of_node) for slow in both.nodes.slow),
-            deviations=tuple(Deviation(node, value, None, None) for node, value in both.of_node.items()),
+            deviations=tuple(outliers.Deviation(node, value, None, None) for node, value in both.of_node.items()),
         )
         beside = tuple(_explained("", slow.device, each) for slow in both.gpus.slow)
         return [nodes, replace(finding, fleet=both.gpus, spots=spots, beside=(*beside, *finding.beside))]
@@ -312,7 +299,7 @@ def _explained(word: str, name: str, of_others: Mapping[str, Sequence[Mapping[st
     return f"{called} is set up otherwise: {'; '.join(clauses[:_MOST_CLAUSES])}{more}"
 
 
-def _compared(cells: Sequence[CellFinding], unfit: Sequence[CellFinding], judge: _Judge) -> list[FleetFinding]:
+def _compared(cells: Sequence[CellFinding], unfit: Sequence[CellFinding], judge: _Judge) -> list[outliers.FleetFinding]:
     """One cell on the devices of one model, which are compared, and those where it is `unfit` for that, which are named."""
     repeats: dict[str, dict[Block, float]] = {}
     for cell in cells:
@@ -326,10 +313,10 @@ def _compared(cells: Sequence[CellFinding], unfit: Sequence[CellFinding], judge:
             "the nodes were measured in different runs: what changed from one run to the next looks like a slow node; GPUs of a "
             "node were measured together"
         )
-    finding = FleetFinding(
+    finding = outliers.FleetFinding(
         name=cells[0].facts.name,
         device_model=cells[0].facts.device_model,
-        fleet=fleet_of(times, judge.comparisons, judge.kind(cells[0])),
+        fleet=outliers.fleet_of(times, judge.comparisons, judge.kind(cells[0])),
         beside=(*(() if shared or len(times) < 2 else (why,)), *_left_out(repeats, times, unfit)),
         cells=tuple((cell.run_id, cell.cell_id) for cell in cells if cell.device_uuid in times),
         deviations=deviations(repeats),

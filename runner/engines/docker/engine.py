@@ -35,16 +35,7 @@ from runner.engines.docker.foreign_image import with_bench
 from runner.engines.docker.read_back import STDERR, STDOUT, read_frames
 from runner.engines.process.process import is_dead, owner_of
 from runner.errors import UserError, system_fault
-from runner.images import builder
-from runner.images.docker_client import (
-    Client,
-    DockerError,
-    Listing,
-    NotThereError,
-    asking,
-    connect,
-    list_images,
-)
+from runner.images import builder, docker_client
 from runner.images.recipe import Recipe, layer_bytes
 from runner.images.recipe import recipe as make_recipe
 from runner.images.transfer import folder, registry
@@ -84,17 +75,17 @@ class DockerEngine(Engine):
         self._owner = owner_of(os.getpid())
         self._missing_bases: dict[str, str | None] = {}
         self._machines: dict[str, str] = {}
-        self._images: Listing | None = None
+        self._images: docker_client.Listing | None = None
         self._recipes: dict[str, Recipe] = {}
         # containers, by id or name, that could not be removed, since the engine did not answer
         self._left: list[str] = []
 
     @functools.cached_property
-    def _client(self) -> Client:
-        return connect()
+    def _client(self) -> docker_client.Client:
+        return docker_client.connect()
 
     @property
-    def client(self) -> Client:
+    def client(self) -> docker_client.Client:
         """The connection to the engine. Raises EngineError."""
         return self._client
 
@@ -109,13 +100,13 @@ class DockerEngine(Engine):
     @property
     def info(self) -> Mapping[str, Any]:
         """The engine's answer about its machine. Raises EngineError."""
-        with asking():
+        with docker_client.asking():
             return self._info
 
     @functools.cached_property
     def version(self) -> dict[str, Any]:
         """The engine's answer about itself: its name, its version, its parts. Raises EngineError."""
-        with asking():
+        with docker_client.asking():
             return dict(self._client.version())
 
     @functools.cached_property
@@ -148,7 +139,7 @@ class DockerEngine(Engine):
         try:
             # Each time: the other answers are cached, and an engine may go away.
             _ping(self._client)
-            with asking():
+            with docker_client.asking():
                 if self._info.get("OSType") != "linux":
                     return f"the engine runs {self._info.get('OSType')} containers; the images are Linux images"
         except EngineError as error:
@@ -189,10 +180,10 @@ class DockerEngine(Engine):
         """The engine's key in that table."""
         return self.name, maps_users(self._info), str(self._info.get("CgroupVersion") or "1")
 
-    def _listed(self) -> Listing:
+    def _listed(self) -> docker_client.Listing:
         """The images that are here, asked for once until the next one is prepared: a plan asks about every image of the catalog."""
         if self._images is None:
-            self._images = list_images(self._client)
+            self._images = docker_client.list_images(self._client)
         return self._images
 
     def _recipe(self, image: Image) -> Recipe:
@@ -264,7 +255,7 @@ class DockerEngine(Engine):
                 raise EngineError(f"{launch.prepared.image.name}: {reason}")
         try:
             return self._started(launch, self.options(launch, self._hook))
-        except DockerError as error:
+        except docker_client.DockerError as error:
             if not is_unknown_hook(error.said):
                 raise
             self._hook = ""
@@ -283,11 +274,11 @@ class DockerEngine(Engine):
         labels = {OWNER_LABEL: self._owner, RUN_LABEL: launch.label}
         image = launch.prepared.image.name
         # A client of its own: stop() comes from another thread. A name of our own: an engine may make a container and answer too late.
-        client = connect(self._client.api.api_version, self._client.host)
+        client = docker_client.connect(self._client.api.api_version, self._client.host)
         name = f"dlbench-{secrets.token_hex(8)}"
         container = None
         try:
-            with asking(f"{image}: the container could not be made"):
+            with docker_client.asking(f"{image}: the container could not be made"):
                 container = client.containers.create(name=name, labels=labels, **options)
                 isolation = read_back.isolation(self.version, self._info, options, self.host_config(container))
             if "GPUs" in not_held(isolation):
@@ -295,7 +286,7 @@ class DockerEngine(Engine):
                 raise EngineError(
                     f"{image}: {isolation['engine']} gave the container {has} of {asked} GPUs, without a word"
                 )
-            with asking(f"{image}: the container could not be started"):
+            with docker_client.asking(f"{image}: the container could not be started"):
                 # Attach before it starts, so that no line is lost and the engine keeps no second copy of the output.
                 stream = container.attach_socket(params={"stdout": 1, "stderr": 1, "stream": 1})
                 container.start()
@@ -318,7 +309,7 @@ class DockerEngine(Engine):
 
         A container that cannot be removed stays for the next sweep: it says nothing of the engine.
         """
-        with asking("the containers of earlier runners could not be listed"):
+        with docker_client.asking("the containers of earlier runners could not be listed"):
             # Without a look at each of them, as docker-py's own list takes: a container that hangs does not answer that.
             listed = self._client.api.containers(all=True, filters={"label": OWNER_LABEL})
         dead = [str(entry["Id"]) for entry in listed if is_dead((entry.get("Labels") or {}).get(OWNER_LABEL, ""))]
@@ -347,7 +338,7 @@ class DockerRunning:
 
     def __init__(
         self,
-        client: Client,
+        client: docker_client.Client,
         container: Container,
         stream: SocketIO,
         left: list[str],
@@ -373,7 +364,7 @@ class DockerRunning:
 
     def _learn_pid(self) -> None:
         """Ask the engine for the container's process, over a connection of its own."""
-        with contextlib.suppress(EngineError, KeyError), _own_client(self._client) as client, asking():
+        with contextlib.suppress(EngineError, KeyError), _own_client(self._client) as client, docker_client.asking():
             self._init = int(client.api.inspect_container(str(self._container.id))["State"]["Pid"])
 
     def events(self) -> Iterator[bytes]:
@@ -401,7 +392,7 @@ class DockerRunning:
         while kills < _KILLS:
             with contextlib.suppress(EngineError):
                 with _own_client(self._client) as client:
-                    with contextlib.suppress(EngineError), asking():
+                    with contextlib.suppress(EngineError), docker_client.asking():
                         client.api.kill(str(self._container.id))
                     if self._settled.wait(_END_SECONDS):
                         return
@@ -461,7 +452,7 @@ class DockerRunning:
     def _settle(self) -> None:
         """Ask the engine how the container ended, and have it removed."""
         try:
-            with asking(f"container {self._container.short_id} was lost"):
+            with docker_client.asking(f"container {self._container.short_id} was lost"):
                 self._state = self._final_state()
         except EngineError as error:
             self._error = error
@@ -479,16 +470,16 @@ class DockerRunning:
             self._client.close()
 
 
-def _ping(client: Client) -> None:
+def _ping(client: docker_client.Client) -> None:
     """Return when the engine has answered, which it does at once or not at all. Raises EngineError."""
-    with asking():
+    with docker_client.asking():
         client.api.get(f"{client.api.base_url}/_ping", timeout=_PING_SECONDS).raise_for_status()
 
 
 @contextlib.contextmanager
-def _own_client(client: Client) -> Iterator[Client]:
+def _own_client(client: docker_client.Client) -> Iterator[docker_client.Client]:
     """A further connection, for a question about one container: nothing waits behind it. Raises EngineError."""
-    own = connect(client.api.api_version, client.host)
+    own = docker_client.connect(client.api.api_version, client.host)
     own.api.timeout = _END_SECONDS
     try:
         yield own
@@ -496,15 +487,15 @@ def _own_client(client: Client) -> Iterator[Client]:
         own.close()
 
 
-def _remove_or_note(client: Client, container: str, left: list[str]) -> bool:
+def _remove_or_note(client: docker_client.Client, container: str, left: list[str]) -> bool:
     """Remove a container by id or name, whatever it is doing. If the engine does not do it, note it among those that are left.
 
     Says whether it was removed: False also where it is gone already.
     """
     try:
-        with asking(), _own_client(client) as own:
+        with docker_client.asking(), _own_client(client) as own:
             own.api.remove_container(container, force=True, v=True)
-    except NotThereError:
+    except docker_client.NotThereError:
         return False
     except EngineError:
         left.append(container)

@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any
 from runner.catalog.addresses import ForeignImage, is_file
 from runner.catalog.architectures import by_name
 from runner.errors import BadFileError, EngineError
-from runner.images.docker_client import (
-    DeniedError,
-    DockerError,
-    NotThereError,
-    asking,
-    bytes_to_pull,
-    find_image,
-    patient,
-    pull_image,
-)
+from runner.images import docker_client
 from runner.paths import BENCH
 from runner.results.on_disk.image_names import PREFIX
 
@@ -41,18 +32,18 @@ def obtain(client: DockerClient, address: str, say: Callable[[str], None]) -> En
     reference = address.removeprefix(PREFIX)
     if is_file(address):
         return _loaded(client, Path(reference).expanduser(), say)
-    if image := find_image(client, reference):
+    if image := docker_client.find_image(client, reference):
         return image
-    size = bytes_to_pull(reference, _docker_name(platform.machine()))
+    size = docker_client.bytes_to_pull(reference, _docker_name(platform.machine()))
     say(f"{address} is not here and is fetched from its registry{f': {size / 1e9:.2f} GB' if size else ''}")
     try:
-        return pull_image(client, reference, say)
-    except NotThereError as error:
+        return docker_client.pull_image(client, reference, say)
+    except docker_client.NotThereError as error:
         raise EngineError(f"{error}; look at the name and the tag") from error
-    except DeniedError:
+    except docker_client.DeniedError:
         # It says how to log in.
         raise
-    except DockerError as error:
+    except docker_client.DockerError as error:
         raise EngineError(
             f"{error}; where it can be had, `docker save` makes a file of it: docker:./FILE.tar"
         ) from error
@@ -102,10 +93,10 @@ def variables(image: EngineImage) -> dict[str, str]:
 def _loaded(client: DockerClient, path: Path, say: Callable[[str], None]) -> EngineImage:
     """The image of a file of `docker save`, loaded unless the engine has it."""
     image_id = _id_in(path)
-    if image := find_image(client, image_id):
+    if image := docker_client.find_image(client, image_id):
         return image
     say(f"loading {path} ({path.stat().st_size / 1e9:.2f} GB)")
-    with asking(f"{path} could not be loaded"), patient(client), open(path, "rb") as file:
+    with docker_client.asking(f"{path} could not be loaded"), docker_client.patient(client), open(path, "rb") as file:
         images = client.images.load(file)
     if len(images) != 1:
         raise BadFileError(f"{path} holds {len(images)} images; save one by itself: `docker save NAME -o FILE.tar`")

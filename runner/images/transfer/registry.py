@@ -21,18 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from runner.catalog.architectures import X86_64, by_name
 from runner.catalog.images import Image
 from runner.errors import CannotBeginError, UserError
-from runner.images.docker_client import (
-    DeniedError,
-    DockerError,
-    NotThereError,
-    asking,
-    find_image,
-    in_the_open,
-    pull_image,
-    registry_digest,
-    say_bytes,
-    watch,
-)
+from runner.images import docker_client
 from runner.images.recipe import common_digests, shared_layers
 from runner.paths import PROJECT, cache_folder
 from runner.results import store
@@ -101,8 +90,8 @@ def has_published(client: DockerClient, recipe: Recipe) -> bool:
     if pin is None or not is_pinned(recipe):
         return False
     try:
-        registry_digest(client, pin.reference)
-    except DockerError:
+        docker_client.registry_digest(client, pin.reference)
+    except docker_client.DockerError:
         return False
     return True
 
@@ -119,8 +108,8 @@ def pull(client: DockerClient, recipe: Recipe, say: Callable[[str], None], build
         return None
     say(f"pulling {pin.reference}")
     try:
-        image = pull_image(client, pin.reference, say)
-    except DockerError as error:
+        image = docker_client.pull_image(client, pin.reference, say)
+    except docker_client.DockerError as error:
         say(f"{name} was not pulled: {error.said}{then}")
         return None
     if stale := other_inputs(image.labels, recipe):
@@ -138,7 +127,7 @@ def _same_layers(pin: PublishedImage, recipe: Recipe) -> bool:
 def identity(client: DockerClient, image: Image, image_id: str) -> str:
     """The image's name in a result: registry and digest if it came from there or went there, else its id."""
     pin = pin_of(image)
-    built = find_image(client, image_id) if pin else None
+    built = docker_client.find_image(client, image_id) if pin else None
     return pin.reference if pin and built and pin.reference in _digests(built) else image_id
 
 
@@ -189,7 +178,7 @@ def push(
 
 def _ending(client: DockerClient, recipe: Recipe) -> str:
     """The end of the tags in a registry of what is built for another architecture than x86_64: -arm64. "" for x86_64."""
-    built = find_image(client, recipe.tag)
+    built = docker_client.find_image(client, recipe.tag)
     architecture = by_name(str(built.attrs["Architecture"])) if built else X86_64
     return "" if architecture in (None, X86_64) else f"-{architecture.docker}"
 
@@ -201,7 +190,7 @@ def _push_index(name: str, references: Sequence[str]) -> str:
     """
     # A Docker of 20.10 has the command only so.
     environment = {**os.environ, "DOCKER_CLI_EXPERIMENTAL": "enabled"}
-    plain = in_the_open(name)
+    plain = docker_client.in_the_open(name)
     for words in (["create", "--amend", *plain, name, *references], ["push", "--purge", *plain, name]):
         command = ["docker", "manifest", *words]
         try:
@@ -221,8 +210,8 @@ def digest_of(client: DockerClient, recipe: Recipe, registry: str, ending: str =
     name = recipe.image.name
     reference = f"{registry}/{name}:{recipe.input_tag}{ending}"
     try:
-        return f"{reference}@{registry_digest(client, reference)}"
-    except DockerError as error:
+        return f"{reference}@{docker_client.registry_digest(client, reference)}"
+    except docker_client.DockerError as error:
         raise RegistryError(f"{name}: {error}; `runner images build {name} --push {registry}` puts it there") from error
 
 
@@ -234,8 +223,8 @@ def missing(client: DockerClient, recipes: Iterable[Recipe], registry: str) -> l
 
     def is_missing(recipe: Recipe) -> bool:
         try:
-            registry_digest(client, f"{registry}/{recipe.image.name}:{recipe.input_tag}")
-        except (NotThereError, DeniedError):
+            docker_client.registry_digest(client, f"{registry}/{recipe.image.name}:{recipe.input_tag}")
+        except (docker_client.NotThereError, docker_client.DeniedError):
             return True
         return False
 
@@ -267,8 +256,8 @@ def pin_layers(client: DockerClient, recipes: Iterable[Recipe], registry: str) -
     digests = dict(layer_digests())
     names = {tag.partition("/")[2] for recipe in recipes for tag in (recipe.base_tag, *recipe.nvidia_tags)}
     for name in sorted(names):
-        with contextlib.suppress(DockerError):
-            digests[name] = registry_digest(client, f"{registry}/{name}")
+        with contextlib.suppress(docker_client.DockerError):
+            digests[name] = docker_client.registry_digest(client, f"{registry}/{name}")
     lines = [f'"{name}" = "{digest}"\n' for name, digest in sorted(digests.items())]
     store.write_bytes(LAYERS, (_LAYERS_HEAD + "".join(lines)).encode())
     return sorted(names & digests.keys())
@@ -286,8 +275,8 @@ def pull_common(client: DockerClient, tag: str, base_id: str, registry: str) -> 
         return False
     reference = f"{registry}/{name.partition(':')[0]}@{digest}"
     try:
-        common = pull_image(client, reference)
-    except DockerError:
+        common = docker_client.pull_image(client, reference)
+    except docker_client.DockerError:
         return False
     return common.labels.get("dlbench.base_id") == base_id and common.tag(*tag.split(":"))
 
@@ -297,7 +286,7 @@ def cache_registry(client: DockerClient, recipe: Recipe) -> str | None:
     pin = pin_of(recipe.image)
     if recipe.again or pin is None or not _same_layers(pin, recipe):
         return None
-    with asking("the images here could not be listed"):
+    with docker_client.asking("the images here could not be listed"):
         if client.images.list(filters={"reference": f"{recipe.tag.partition(':')[0]}:{recipe.layers}-*"}):
             return None
     return pin.repository.rpartition("/")[0]
@@ -315,9 +304,9 @@ def cache(client: DockerClient, recipe: Recipe, registry: str | None) -> list[st
     if pin is None or pin.repository != repository or not _same_layers(pin, recipe):
         return None
     source = pin.reference
-    with contextlib.suppress(DockerError):
-        pull_image(client, source)
-        if find_image(client, recipe.steps_tag):
+    with contextlib.suppress(docker_client.DockerError):
+        docker_client.pull_image(client, source)
+        if docker_client.find_image(client, recipe.steps_tag):
             return [source, recipe.steps_tag]
     return [source]
 
@@ -344,7 +333,7 @@ def unknown(client: DockerClient, catalog: Collection[Image]) -> Iterator[tuple[
     for image in _left_by_builds(client):
         if (name := image.labels["dlbench.image"]) not in names:
             yield str(image.id), f"{name}, which the catalog does not have" + _staying(image)
-    with asking("the images here could not be listed"):
+    with docker_client.asking("the images here could not be listed"):
         common = client.images.list(filters={"label": "dlbench.common", "dangling": False})
         # There may be hundreds of steps, and to look at one takes the engine's time: its list says which of them count.
         steps = client.api.images(filters={"label": "dlbench.common", "dangling": True})
@@ -371,7 +360,7 @@ def unknown(client: DockerClient, catalog: Collection[Image]) -> Iterator[tuple[
 
 def _left_by_builds(client: DockerClient) -> Iterator[BuiltImage]:
     """The built images here, without those that another checkout built last and their steps."""
-    with asking("the images here could not be listed"):
+    with docker_client.asking("the images here could not be listed"):
         images = client.images.list(filters={"label": "dlbench.image"})
     kept = _used_elsewhere()
     needed = [_own_labels(image) for image in images if not kept.isdisjoint(image.tags)]
@@ -436,16 +425,16 @@ def _checkouts() -> Path:
 
 def remove(client: DockerClient, image_id: str) -> str | None:
     """Remove an image, or only the names that builds gave it where it has others; why it stays, where a container still uses it."""
-    image = find_image(client, image_id)
+    image = docker_client.find_image(client, image_id)
     if image is None:
         return None
     own = _own_tags(image)
     try:
         for name in own if _foreign_names(image) else (*own, *_digests(image), image_id):
             # A repository's last tag takes its digests along.
-            with contextlib.suppress(NotThereError), asking(f"{name} could not be removed"):
+            with contextlib.suppress(docker_client.NotThereError), docker_client.asking(f"{name} could not be removed"):
                 client.images.remove(name)
-    except DockerError as error:
+    except docker_client.DockerError as error:
         return error.said
     return None
 
@@ -465,12 +454,14 @@ def _push(client: DockerClient, local: str, repository: str, tag: str, say: Call
     """Push a local image under another name; returns the digest that the registry gave it."""
     attempt, digest = f"{repository}:{tag} could not be pushed", None
     try:
-        with asking(attempt):
+        with docker_client.asking(attempt):
             client.images.get(local).tag(repository, tag)
             messages = client.images.push(repository, tag=tag, stream=True, decode=True)
-        for message in say_bytes(f"pushing {repository}:{tag}", watch(client, attempt, messages), say):
+        for message in docker_client.say_bytes(
+            f"pushing {repository}:{tag}", docker_client.watch(client, attempt, messages), say
+        ):
             digest = message.get("aux", {}).get("Digest") or digest
-    except DockerError as error:
+    except docker_client.DockerError as error:
         raise RegistryError(str(error)) from error
     if digest is None or not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise RegistryError(f"{repository}:{tag} was pushed, and the registry gave no digest for it")
