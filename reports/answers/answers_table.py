@@ -21,7 +21,6 @@ from reports.answers.to_loss import LossTimes
 from reports.data import tables as stored_runs
 from reports.data.costs import BETWEEN, BETWEEN_99, FIRST_TOKEN, FLOOR, FLOOR_MEASURED
 from reports.data.model import Group, MeasuredCell, Ranked, Tables
-from reports.data.tables import ANSWER
 from runner.results.cells import MISSING
 from runner.results.on_disk import derived
 from runner.results.on_disk.roles import NamedCell
@@ -322,7 +321,7 @@ def _loss_time(row: LossTimes) -> LossTimeRecord:
 
 _CODE = b"code"
 # The tables that the figures of the rows are made of. The times of tokens are metrics, and their floor comes from single operations.
-NEEDED = (*ANSWER, "metrics", "operations")
+NEEDED = (*stored_runs.ANSWER, "metrics", "operations")
 
 
 def answers_of(folder: Path) -> pa.Table:

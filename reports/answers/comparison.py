@@ -13,8 +13,6 @@ from typing_extensions import TypedDict
 from reports.answers import export
 from reports.answers import left as of_runs
 from reports.answers.contrast import ALPHA, METHOD, OF_EVERY_IMAGE, Contrast, Side, as_ranked, shown
-from reports.answers.export import Compact, in_few_columns
-from reports.answers.left import Left
 from reports.answers.overview import drifts
 from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, matched, measured, unpaired
 from reports.answers.sessions import SHARED, CommonShift, between_runs, two_runs
@@ -137,7 +135,7 @@ class Comparison:
     rows: tuple[Contrast, ...]
     unpaired: tuple[Unpaired, ...]
     shift: CommonShift | None = None  # of two runs
-    left: tuple[Left, ...] = ()  # what the runs of these cells planned and have not yet run
+    left: tuple[of_runs.Left, ...] = ()  # what the runs of these cells planned and have not yet run
     profiled: tuple[str, ...] = ()  # sentences on the operations in which two profiles differ
 
     @property
@@ -316,14 +314,14 @@ def table(comparison: Comparison) -> export.Table:
     return export.table(columns, comparison.all_rows, notes)
 
 
-def compact(comparison: Comparison) -> Compact:
+def compact(comparison: Comparison) -> export.Compact:
     """The comparison in few columns. The intervals of the step times are in the other formats."""
     sides = f"ms a step of A, {comparison.a}, and B, {comparison.b}"
     figures = (
         export.Column("A", lambda row: export.step_alone(row.before.step)),
         export.Column("B", lambda row: export.step_alone(row.after.step)),
     )
-    return in_few_columns(
+    return export.in_few_columns(
         comparison.all_rows,
         _with_all(_shared_columns(comparison.kind), comparison.rows),
         figures,

@@ -25,7 +25,6 @@ from runner.results.on_disk.image_names import is_address
 from runner.results.on_disk.other_work import own_cpus
 from runner.results.rank.blocks import Blocks, moderated
 from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, in_blocks, within
-from runner.results.statistics import Estimate
 
 # The order of the facts in which two sides differ: first those that explain a difference of time most often.
 
@@ -132,7 +131,7 @@ class Side:
         return tuple(cell.anchor for cell in self.cells)
 
     @cached_property
-    def step(self) -> Estimate | None:
+    def step(self) -> statistics.Estimate | None:
         """As the report gives it."""
         return self.cells[0].step if len(self.cells) == 1 else step_of(self.repeats)
 
@@ -181,14 +180,14 @@ class Contrast:
 
     before: Side
     after: Side
-    ratio: Estimate | None
+    ratio: statistics.Estimate | None
     p: float | None
     verdict: Verdict
     reason: str
     differences: tuple[ChangedFact, ...]
     margin: float = MARGIN
     # The ratio beside what moved all rows of the table alike, where that is known: the verdict is about it.
-    beside: Estimate | None = None
+    beside: statistics.Estimate | None = None
     # The repeats of each cell that would tell. None: its reason says what would.
     enough: int | None = None
 
@@ -207,7 +206,7 @@ class Contrast:
         return "; ".join(map(str, (*self.differences, *self.observed))) or "nothing recorded changed"
 
     @property
-    def judged(self) -> Estimate | None:
+    def judged(self) -> statistics.Estimate | None:
         """The ratio that the verdict is about."""
         return self.beside or self.ratio
 
@@ -313,8 +312,8 @@ def contrasts(
 
 
 def moderated_ratios(
-    pairs: Sequence[tuple[Side, Side]], ratios: Sequence[Estimate | None], blocks: Blocks = NO_BLOCKS
-) -> list[Estimate | None]:
+    pairs: Sequence[tuple[Side, Side]], ratios: Sequence[statistics.Estimate | None], blocks: Blocks = NO_BLOCKS
+) -> list[statistics.Estimate | None]:
     """The ratios of a table whose rows each compare two measurements of one cell, every variance drawn towards that of all rows.
 
     From three rows, with three repeats on each side: with two repeats the chance of a false row was 6 % in simulations.
@@ -400,7 +399,7 @@ def _blocks(pairs: Sequence[tuple[Side, Side]], beside: Iterable[MeasuredCell]) 
     return Blocks({names: logs for names, side in (sides | alone).items() if (logs := in_blocks(side.cells))})
 
 
-def ratio_of(before: Side, after: Side, blocks: Blocks = NO_BLOCKS) -> Estimate | None:
+def ratio_of(before: Side, after: Side, blocks: Blocks = NO_BLOCKS) -> statistics.Estimate | None:
     """The ratio of the step times of both sides: within `blocks` where these join them."""
     above, below = ([repeat.steady for repeat in side.repeats] for side in (after, before))
     joined = blocks.difference(after.anchors, before.anchors)
@@ -463,7 +462,7 @@ def _verdict(row: Contrast, p: float | None) -> tuple[Verdict, str]:
     return "open", f"a difference of {shown(row.margin)} or more is possible; {_advice(row)}"
 
 
-def repeats_to_tell(ratio: Estimate, margin: float) -> int | None:
+def repeats_to_tell(ratio: statistics.Estimate, margin: float) -> int | None:
     """The fewest repeats with which the interval leaves out 1, or lies inside the margin, if all scatter as those that were measured.
 
     None: more than MOST_ADVISED. The correction for the other rows of a table is not counted.

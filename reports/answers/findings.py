@@ -31,7 +31,6 @@ from runner.results.cells import MISSING, StoredRepeat, step_of
 from runner.results.on_disk.parcel_origin import UNPROVED
 from runner.results.rank.blocks import moderated_scatter
 from runner.results.rank.ranking import MARGIN, OTHER_RUNS, bad_repeats
-from runner.results.statistics import Array, Estimate
 
 # Do the frameworks of a group train alike? At equal steps their losses must agree within what right runs differ by.
 #
@@ -64,7 +63,7 @@ def disagreements(cells: Sequence[MeasuredCell]) -> list[str]:
 
 
 @functools.cache
-def growth(workload: str, batch: int) -> Array:
+def growth(workload: str, batch: int) -> statistics.Array:
     """Of each of the first steps, the largest relative deviation of runs of one seed; empty where nothing is stored."""
     # A name in a results file may be any text, and here it would be a pattern.
     if workload not in rules.workload_names():
@@ -74,11 +73,11 @@ def growth(workload: str, batch: int) -> Array:
     if not spreads:
         return np.zeros(0)
     steps = min(len(spread) for spread in spreads)
-    largest: Array = np.stack([spread[:steps] for spread in spreads]).max(axis=0)
+    largest: statistics.Array = np.stack([spread[:steps] for spread in spreads]).max(axis=0)
     return largest
 
 
-def _spread(runs: Array) -> Array:
+def _spread(runs: statistics.Array) -> statistics.Array:
     squares = np.maximum(runs.var(axis=0, ddof=1) / runs.mean(axis=0) ** 2, ROUNDING**2)
     around = [squares[max(0, at - NEIGHBOURS) : at + NEIGHBOURS + 1].mean() for at in range(len(squares))]
     return np.sqrt(around)
@@ -92,7 +91,7 @@ def _runs(cells: Sequence[MeasuredCell]) -> list[list[MeasuredCell]]:
 Loss = tuple[str, float]
 
 
-def _pairs(cells: Sequence[MeasuredCell], spread: Array) -> list[tuple[float, int, Loss, Loss]]:
+def _pairs(cells: Sequence[MeasuredCell], spread: statistics.Array) -> list[tuple[float, int, Loss, Loss]]:
     """(their distance in what is allowed, the step, the two losses) of each cell and the one whose loss is the middle there."""
     by_step: dict[int, list[Loss]] = {}
     for cell in cells:
@@ -226,7 +225,7 @@ def _newest(name: str, copies: Sequence[MeasuredCell], changed: Mapping[str, Con
     return replace(state[-1], label=name, repeats=repeats, planned=len(repeats), step=step, own_width=None)
 
 
-def _of_runs(step: Estimate, state: Sequence[MeasuredCell]) -> Estimate:
+def _of_runs(step: statistics.Estimate, state: Sequence[MeasuredCell]) -> statistics.Estimate:
     """The step time of several runs, of which each is one observation: repeats of one run share what differs between runs."""
     means = np.array([np.mean(cell.log_levels) for cell in state if cell.measured])
     kind, each = state[-1].key.device_kind, sum(len(cell.measured) for cell in state) / len(means)

@@ -11,10 +11,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from reports.answers import across, findings, run_history
-from reports.answers.across import Across, Effects
 from reports.answers.findings import Finding
 from reports.answers.left import Left, lacks, left
-from reports.answers.run_history import History
 from reports.data.model import MeasuredCell, StoredRun, Tables
 from reports.data.telemetry_signals import FEW, cpus_busy, given
 from reports.wording import apart, device_name, framework_name, listing, number, plural
@@ -183,10 +181,10 @@ class Overview:
     notes: tuple[str, ...]
     busy: str  # the last of them in a few words; empty where nothing hints at other work
     findings: tuple[Finding, ...]
-    ladders: Mapping[str, Across]  # by the anchor of a group, for the groups that have any
-    effects: Mapping[str, Effects]  # by the anchor of a ranked workload
+    ladders: Mapping[str, across.Across]  # by the anchor of a group, for the groups that have any
+    effects: Mapping[str, across.Effects]  # by the anchor of a ranked workload
     changes: tuple[str, ...]  # what versions, precisions and devices changed
-    history: History | None  # None of a single run
+    history: run_history.History | None  # None of a single run
     left: tuple[Left, ...]
 
 

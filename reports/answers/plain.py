@@ -14,8 +14,6 @@ import numpy as np
 
 from reports.answers import findings, overview, run_history, standing_words
 from reports.answers import left as of_runs
-from reports.answers.findings import Finding
-from reports.answers.left import Left, lacks
 from reports.answers.standing import Standing, few_words
 from reports.answers.to_loss import CLOCK, COLUMNS, LossAnswer
 from reports.data.costs import Cost
@@ -132,7 +130,7 @@ def _to_loss(answer: LossAnswer) -> Section:
     return Section((above,), heads, rows, ("median", "vs best"), (visible(answer.detail, 1000), CLOCK, ""))
 
 
-def _without_answer(bare: Sequence[Finding]) -> Section:
+def _without_answer(bare: Sequence[findings.Finding]) -> Section:
     """The groups of which no cell may be ranked, in one table."""
     rows = [(_place(one), cell.label, few_words(cell.unranked)) for one in bare for cell in one.group.others]
     workloads = len({one.workload.name for one in bare})
@@ -141,7 +139,7 @@ def _without_answer(bare: Sequence[Finding]) -> Section:
     return Section((above,), ("workload", "framework", "note"), rows, (), (*_remedies(bare), ""))
 
 
-def _place(finding: Finding) -> str:
+def _place(finding: findings.Finding) -> str:
     """The network and the device."""
     key = finding.group.key
     device = device_name(key.device_model) + (f" × {key.devices}, {key.scaling}" if key.devices > 1 else "")
@@ -150,13 +148,13 @@ def _place(finding: Finding) -> str:
     )
 
 
-def _head(finding: Finding) -> Iterator[str]:
+def _head(finding: findings.Finding) -> Iterator[str]:
     """The network, the device, and the answer."""
     yield _place(finding)
     yield visible(f"{finding.headline}.")
 
 
-def _table(finding: Finding, said: Collection[str]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+def _table(finding: findings.Finding, said: Collection[str]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """The heads and the rows: the ranked cells from the fastest on, then the others with the reason. `said`: conditions of all cells."""
     heads = ("framework", "ms/step", "95 %", f"{finding.workload.items}/s", "vs best", "note")
     rows = [_ranked(entry, said) for entry in finding.group.ranked]
@@ -200,7 +198,7 @@ def _beside(cell: MeasuredCell) -> list[str]:
     return [word for word, fact in facts.items() if fact]
 
 
-def _conditions(found: Sequence[Finding]) -> Iterator[str]:
+def _conditions(found: Sequence[findings.Finding]) -> Iterator[str]:
     """Each condition that stands beside a figure, with how many have it; those of one remedy in one line."""
     ranked = [entry.cell for finding in found for entry in finding.group.ranked]
     counts = Counter(word for cell in ranked for word in _beside(cell))
@@ -212,7 +210,7 @@ def _conditions(found: Sequence[Finding]) -> Iterator[str]:
         yield f"{'; '.join(said_of)}; {remedy}"
 
 
-def _in_one(found: Sequence[Finding]) -> Iterator[str]:
+def _in_one(found: Sequence[findings.Finding]) -> Iterator[str]:
     """All conditions in one sentence, with the remedy of the first."""
     ranked = [entry.cell for finding in found for entry in finding.group.ranked]
     counts = Counter(word for cell in ranked for word in _beside(cell))
@@ -222,13 +220,13 @@ def _in_one(found: Sequence[Finding]) -> Iterator[str]:
         yield f"of {plural(len(ranked), 'ranked cell')} {said}: {_REMEDIES[words[-1]]}"
 
 
-def _of_all(found: Sequence[Finding]) -> frozenset[str]:
+def _of_all(found: Sequence[findings.Finding]) -> frozenset[str]:
     """The conditions of all ranked cells: the line above says so."""
     ranked = [entry.cell for finding in found for entry in finding.group.ranked]
     return frozenset.intersection(*(frozenset(_beside(cell)) for cell in ranked)) if ranked else frozenset()
 
 
-def _under(finding: Finding, left: Mapping[str, Left], short: bool) -> Iterator[str]:
+def _under(finding: findings.Finding, left: Mapping[str, of_runs.Left], short: bool) -> Iterator[str]:
     """How sure the answer is, and what to do about each failure."""
     ranked, others = [entry.cell for entry in finding.group.ranked], finding.group.others
     if short and ranked:
@@ -243,7 +241,7 @@ def _under(finding: Finding, left: Mapping[str, Left], short: bool) -> Iterator[
         yield _in_one_sentence(finding, *apart)
 
 
-def _in_one_sentence(finding: Finding, apart: float, in_float64: bool) -> str:
+def _in_one_sentence(finding: findings.Finding, apart: float, in_float64: bool) -> str:
     """The answer on a person's own network: the order, the ratios, and that the images compute the same."""
     of = finding.standing
     decided = of is not None and not (of.open or of.starved)
@@ -252,7 +250,7 @@ def _in_one_sentence(finding: Finding, apart: float, in_float64: bool) -> str:
     return visible(f"so: {'; '.join(filter(None, [finding.headline, ratios]))}; they compute the same ({proof})", 1000)
 
 
-def _remedies(found: Sequence[Finding]) -> Iterator[str]:
+def _remedies(found: Sequence[findings.Finding]) -> Iterator[str]:
     """The remedy of each failure, and about cells that may not be ranked."""
     others, key = [cell for finding in found for cell in finding.group.others], found[0].group.key
     for hint in dict.fromkeys(str(cell.row["hint"]) for cell in others if cell.row.get("hint")):
@@ -260,11 +258,11 @@ def _remedies(found: Sequence[Finding]) -> Iterator[str]:
     if unfit := [cell for cell in others if cell.unfit]:
         remedy = "or measure for longer with --preset standard" if key.preset == "quick" else "then measure again"
         # A new run would lose what these repeats have measured.
-        remedy = "then go on: the repeats that are left may rank it" if any(map(lacks, unfit)) else remedy
+        remedy = "then go on: the repeats that are left may rank it" if any(map(of_runs.lacks, unfit)) else remedy
         yield f"not ranked: end what else runs on the machine, {remedy}"
 
 
-def _confidence(finding: Finding, left: Mapping[str, Left], short: bool) -> Iterator[str]:
+def _confidence(finding: findings.Finding, left: Mapping[str, of_runs.Left], short: bool) -> Iterator[str]:
     """Sentences on each cell beside the first, on how sure they are, and on what would settle the rest."""
     of, ranked = finding.standing, [entry.cell for entry in finding.group.ranked]
     if of is None:
@@ -293,11 +291,11 @@ def _confidence(finding: Finding, left: Mapping[str, Left], short: bool) -> Iter
         yield f"open: {tell}" if short else f"open: which of {who} is faster, after {repeats}. {tell}"
     once = findings.measured_once(ranked)
     # Their line above says it, and the end of the run how to go on.
-    if once and not (short and any(map(lacks, once))):
+    if once and not (short and any(map(of_runs.lacks, once))):
         yield f"measured once: {plural(len(once), 'cell')}. {_go_on(ranked, left)}"
 
 
-def _chance(finding: Finding, of: Standing) -> str:
+def _chance(finding: findings.Finding, of: Standing) -> str:
     """The chance of a false difference, where simulation holds it: of noisier repeats it was 7 % at 5 %, and 15 % at 10 %."""
     cells = [finding.group.field.cells[entry.cell.anchor].logs for entry in (of.first, *of.slower)]
     variances = [float(np.var(logs, ddof=1)) for logs in cells if len(logs) > 1]
@@ -307,7 +305,7 @@ def _chance(finding: Finding, of: Standing) -> str:
     return f"repeats differ by {percent(deviation, 2)}: on so noisy a machine one run in ten may show a difference that is only noise"
 
 
-def _to_tell(finding: Finding, of: Standing, short: bool) -> str:
+def _to_tell(finding: findings.Finding, of: Standing, short: bool) -> str:
     """With how many repeats the cells of which the order is open would be told apart, or known to be the same."""
     names = {entry.cell.anchor: entry.cell.label for entry in of.open}
     counts = {anchor: finding.group.field.repeats_to_tell(anchor, of.first.cell.anchor) for anchor in names}
@@ -327,9 +325,9 @@ def _to_tell(finding: Finding, of: Standing, short: bool) -> str:
     return said[:1].upper() + said[1:] if never or coarse else said
 
 
-def _go_on(ranked: Sequence[MeasuredCell], left: Mapping[str, Left]) -> str:
+def _go_on(ranked: Sequence[MeasuredCell], left: Mapping[str, of_runs.Left]) -> str:
     """The command that brings further repeats."""
-    planned = dict.fromkeys(cell.run_id for cell in ranked if lacks(cell))
+    planned = dict.fromkeys(cell.run_id for cell in ranked if of_runs.lacks(cell))
     if going_on := [left[run] for run in planned if run in left]:
         return "Go on with " + "; ".join(f"`{entry.command}`: {entry.count}{entry.time}" for entry in going_on)
     return f"Repeat with --repeats {_REPEATS}{of_runs.time_of(ranked, _REPEATS)}"

@@ -24,7 +24,6 @@ from typing_extensions import TypedDict
 from reports.answers import export
 from reports.answers.change_point import FEWEST_RUNS, Broken, BrokenRecord, Change, broken, change, difference
 from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, ratio_of
-from reports.answers.export import Compact, in_few_columns
 from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, SHARED, beside_sessions, level_of, same, two_runs
 from reports.data.model import MeasuredCell, Tables
 from reports.wording import apart, duration, listing, number, plural
@@ -343,9 +342,9 @@ def table(rows: Sequence[Moved]) -> export.Table:
     return export.table((*_COLUMNS, export.verdict(notes), changed), rows, notes)
 
 
-def compact(rows: Sequence[Moved]) -> Compact:
+def compact(rows: Sequence[Moved]) -> export.Compact:
     """Rows of a history in few columns."""
-    return in_few_columns(
+    return export.in_few_columns(
         rows,
         (*export.CELL, export.Column("", _since)),
         (

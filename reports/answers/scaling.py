@@ -25,7 +25,6 @@ from reports.data.model import MeasuredCell, MeasuredWorkload, Tables
 from reports.wording import listing
 from runner.results import statistics, steadiness
 from runner.results.cells import Key, step_of
-from runner.results.statistics import SEED, Array, Estimate, Timings, Windowed
 
 # Quality must survive scaling: a metric may lie this far below that of one device. One study shows why it is checked: a network's
 # mean AUC fell from 0.80 on one GPU to 0.55 on four.
@@ -75,14 +74,14 @@ class Point:
 
     devices: int
     cells: tuple[MeasuredCell, ...]
-    rate: Estimate
-    speed_up: Estimate
+    rate: statistics.Estimate
+    speed_up: statistics.Estimate
     metric: float | None
     items: float | None  # that the network was trained on before that
     flag: str  # what is wrong with the metric, or why it cannot be judged; empty where it holds
 
     @property
-    def efficiency(self) -> Estimate:
+    def efficiency(self) -> statistics.Estimate:
         """Speed-up divided by the number of devices."""
         return _times(self.speed_up, 1 / self.devices)
 
@@ -189,12 +188,12 @@ def _point(
     rate = replace(step, value=items / step.value, low=low, high=high)
     speed_up = _times(ratio, items / items_alone)
     if count == 1:
-        speed_up = Estimate(1.0, 1.0, 1.0, ratio.windows, ratio.repeats, "itself")
+        speed_up = statistics.Estimate(1.0, 1.0, 1.0, ratio.windows, ratio.repeats, "itself")
     metric, trained = _learned(cells)
     return Point(count, cells, rate, speed_up, metric, trained, _flag(cells, single, workload) if count > 1 else "")
 
 
-def _windows(cells: Iterable[MeasuredCell]) -> list[Timings]:
+def _windows(cells: Iterable[MeasuredCell]) -> list[statistics.Timings]:
     return [repeat.steady for cell in cells for repeat in cell.measured]
 
 
@@ -219,7 +218,7 @@ def _flag(cells: tuple[MeasuredCell, ...], single: tuple[MeasuredCell, ...], wor
     return ""
 
 
-def _times(estimate: Estimate, factor: float) -> Estimate:
+def _times(estimate: statistics.Estimate, factor: float) -> statistics.Estimate:
     low, high = (None if end is None else end * factor for end in (estimate.low, estimate.high))
     return replace(estimate, value=estimate.value * factor, low=low, high=high)
 
@@ -227,13 +226,13 @@ def _times(estimate: Estimate, factor: float) -> Estimate:
 # -- The limit of more devices ------------------------------------------------------------------------------------------------------
 
 
-def features(counts: Sequence[int] | Array, strong: bool) -> Array:
+def features(counts: Sequence[int] | statistics.Array, strong: bool) -> statistics.Array:
     """(counts, terms): the factor of each term."""
     n = np.asarray(counts, dtype=np.float64)
     return np.stack([1 / n if strong else np.ones_like(n), 2 * np.log2(n), 2 * (n - 1) / n], axis=1)
 
 
-def fit(counts: Sequence[int] | Array, seconds: Array, strong: bool) -> Array:
+def fit(counts: Sequence[int] | statistics.Array, seconds: statistics.Array, strong: bool) -> statistics.Array:
     """The terms of each of several sets of step times, (sets, counts) -> (sets, terms): least squares of relative errors, none negative.
 
     With three terms the best of all fits that leave some out is the exact answer (Lawson and Hanson, Solving Least Squares
@@ -253,7 +252,7 @@ def fit(counts: Sequence[int] | Array, seconds: Array, strong: bool) -> Array:
     return best
 
 
-def model(points: Mapping[int, Sequence[Windowed]], strong: bool, further: Sequence[int]) -> Model:
+def model(points: Mapping[int, Sequence[statistics.Windowed]], strong: bool, further: Sequence[int]) -> Model:
     """The model of measured step times: device count -> the windows of each repeat. Bounds the `further` counts. Raises ModelError."""
     counts = tuple(sorted(points))
     if len(counts) < FEWEST_COUNTS:
@@ -268,7 +267,7 @@ def model(points: Mapping[int, Sequence[Windowed]], strong: bool, further: Seque
             f"one repeat on {listing(once)} device{'s' * (once != ['1'])} does not show how much another run would differ; "
             "measure with --repeats 3"
         )
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(statistics.SEED)
     # Medians that other runs might have had. One degree of freedom can draw factors beyond floating point; 1e21 is far enough.
     errors = ((step.value, statistics.error_draws(step, rng, DRAWS)) for step in steps if step is not None)
     draws = np.stack([value * np.exp(np.clip(drawn, -50.0, 50.0)) for value, drawn in errors], axis=1)

@@ -15,7 +15,6 @@ from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
 from runner.results.on_disk.observed import Observed
 from runner.results.rank.ranking import Field, Verdict
 from runner.results.rank.time_to_loss import LOSS_UNIT
-from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
 
 # The profile is measured after everything else, and has a table of its own.
@@ -32,9 +31,9 @@ class Curve:
     name: str
     split: str
     repeat: int
-    steps: Array
-    seconds: Array
-    values: Array
+    steps: statistics.Array
+    seconds: statistics.Array
+    values: statistics.Array
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,8 @@ class Signal:
     device: str  # a GPU's UUID, or cpu: the cell's own processes
     name: str
     unit: str
-    seconds: Array
-    values: Array
+    seconds: statistics.Array
+    values: statistics.Array
     low: float
     high: float
 
@@ -226,7 +225,7 @@ class Ranked:
     """
 
     cell: MeasuredCell
-    ratio: Estimate
+    ratio: statistics.Estimate
     p: float | None = None
     figures: Verdict | None = None  # as the figures have it; None of the first itself
     once: bool = False
@@ -234,10 +233,10 @@ class Ranked:
     assumed: bool = False  # of one repeat: nothing that was measured shows how far repeats differ
     # The cell that it is slower than beyond doubt, and their ratio, where that is not the first.
     beside: MeasuredCell | None = None
-    told_by: Estimate | None = None
+    told_by: statistics.Estimate | None = None
 
     @property
-    def told(self) -> Estimate:
+    def told(self) -> statistics.Estimate:
         """The ratio that its verdict rests on."""
         return self.told_by or self.ratio
 
@@ -356,7 +355,7 @@ class Rate:
     windows: int
     shift: Shift | None  # where the level of the first such repeat changed midway
     buffers: int = 1  # sets of inputs that took turns
-    repeats: tuple[Array, ...] = ()  # seconds of one run in each window, by repeat
+    repeats: tuple[statistics.Array, ...] = ()  # seconds of one run in each window, by repeat
     kernels: tuple[str, ...] = ()  # those that the framework took, where it has several
 
     @property

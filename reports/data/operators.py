@@ -18,7 +18,6 @@ from runner.results.cells import Key
 from runner.results.gpu_facts import ABOVE_PEAK, FEWER_IN_CONVOLUTION, Datasheet, datasheet
 from runner.results.plausible.counts import least_bytes, model_operations
 from runner.results.rows import chosen, floats, in_order, parts
-from runner.results.statistics import Array
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -147,7 +146,7 @@ def rates(stored: pa.Table) -> dict[tuple[str, str], Rates]:
     grouped: dict[tuple[str, str], dict[tuple[str, str], list[Rate]]] = {}
     for (run, cell, operation, direction, size), part in parts(measured, _POINT):
         part = in_order(part, "repeat", "index")
-        seconds: Array = floats(part, "seconds") / floats(part, "runs")
+        seconds: statistics.Array = floats(part, "seconds") / floats(part, "runs")
         mop, count, buffers = (float(floats(part, name)[0]) for name in ("mop", "bytes", "buffers"))
         numbers = floats(part, "repeat")
         repeats = tuple(seconds[numbers == number] for number in np.unique(numbers))

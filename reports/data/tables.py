@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import rules
-from bench.rules import seconds_column
 from reports.data import curves, operators, profiles, telemetry_signals
 from reports.data.costs import COSTS
 from reports.data.groups import workloads
@@ -32,7 +31,6 @@ from reports.data.model import (
     StoredRun,
     Tables,
 )
-from reports.data.operators import utilised
 from reports.specifications import caveats, specification
 from reports.wording import gpu_name, plural
 from runner.results import store
@@ -182,7 +180,7 @@ def build(
     labelled = _labelled(cells, devices)
     labelled = [replace(cell, seen_scatter=seen_scatter.get(cell.key.device_model, 0.0)) for cell in labelled]
     if of_machine:
-        labelled = utilised(telemetry_signals.starved(labelled), of_operations)
+        labelled = operators.utilised(telemetry_signals.starved(labelled), of_operations)
     begun = [cell for cell in labelled if cell.status != "missing"]
     return Tables(
         tuple(StoredRun(manifest["run_id"], manifest) for manifest in manifests),
@@ -254,7 +252,7 @@ def _cell(
         step=stored.step,
         items_per_step=stored.items_per_step,
         first_step_seconds=stored.first_step_seconds,
-        phases={name: seconds for name in PHASES if (seconds := middle(rows, seconds_column(name))) is not None},
+        phases={name: seconds for name in PHASES if (seconds := middle(rows, rules.seconds_column(name))) is not None},
         costs={**_costs(rows), **curves.of_tokens(steady), **curves.waiting(steady)},
         caveats=(
             *caveats(stored.framework, stored.key.workload, stored.key.device_kind, stored.mode),

@@ -26,38 +26,25 @@ from reports.data.telemetry_signals import Neighbours, environments
 from reports.page import drawing, page, plots, results
 from reports.page.cache import listings
 from reports.page.drawing import Axis, Chart, LegendEntry, Picture, reaching
-from reports.page.page import (
-    CellSection,
-    GroupSection,
-    OperatorGroup,
-    Page,
-    Pill,
-    RateRow,
-    RateTable,
-    RepeatSection,
-    WorkloadSection,
-)
-from reports.page.results import sequence
-from reports.wording import duration, number, percent
 from runner.results.cells import MISSING
 from runner.results.statistics import Estimate
 
 # Single operations on the page: tables of rates, shares of the ceiling by size, and all rates under the roofs that bound them.
 
 
-def operator_section(group: Group, stored: Mapping[tuple[str, str], Rates]) -> OperatorGroup:
+def operator_section(group: Group, stored: Mapping[tuple[str, str], Rates]) -> page.OperatorGroup:
     """The tables and pictures of one group of comparable cells. `stored` are the rates of all cells."""
     measured = operators.curves(group, stored)
     roofs = ceilings(measured)
     tables = (
-        RateTable(
+        page.RateTable(
             curve,
             operator(f"operation-{group.anchor}-{at}", curve, roofs),
             tuple(_rate_rows(curve, roofs)),
         )
         for at, curve in enumerate(measured, start=1)
     )
-    return OperatorGroup(
+    return page.OperatorGroup(
         group,
         tuple(roofs.values()),
         roofline(f"roofs-{group.anchor}", measured, roofs.values()),
@@ -65,7 +52,7 @@ def operator_section(group: Group, stored: Mapping[tuple[str, str], Rates]) -> O
     )
 
 
-def _rate_rows(curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Iterator[RateRow]:
+def _rate_rows(curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Iterator[page.RateRow]:
     for size, rates in curve.rows():
         best = curve.best(rates)
         entries = tuple(
@@ -81,11 +68,11 @@ def _rate(curve: RateCurve, rate: Rate, best: bool, ceiling: Ceiling | None) -> 
         return "refused", Markup("above the device's peak")
     share, bus = curve.share(rate), curve.bus_bandwidth(rate)
     of_ceiling = ceiling.share(curve, rate) if ceiling else None
-    below = [duration(rate.seconds), *rate.kernels]
-    below += [] if share is None else [percent(share) + (" of the peak" if ceiling else "")]
-    below += [] if of_ceiling is None else [f"{percent(of_ceiling)} of the ceiling"]
-    below += [] if bus is None else [f"bus {number(bus)} GB/s"]
-    return number(curve.value(rate)) + "*" * best + "†" * (rate.shift is not None), ", ".join(below)
+    below = [wording.duration(rate.seconds), *rate.kernels]
+    below += [] if share is None else [wording.percent(share) + (" of the peak" if ceiling else "")]
+    below += [] if of_ceiling is None else [f"{wording.percent(of_ceiling)} of the ceiling"]
+    below += [] if bus is None else [f"bus {wording.number(bus)} GB/s"]
+    return wording.number(curve.value(rate)) + "*" * best + "†" * (rate.shift is not None), ", ".join(below)
 
 
 def operator(place: str, curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Chart | None:
@@ -119,8 +106,8 @@ def operator(place: str, curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Char
         if len(places) > 1:
             picture.line(places, f"line {tone}", cell.label)
         for (x, y), (rate, value) in zip(places, each, strict=True):
-            rated = f"{number(curve.value(rate))} {curve.unit}" + (
-                f", {percent(value)} of the ceiling" if by_share else ""
+            rated = f"{wording.number(curve.value(rate))} {curve.unit}" + (
+                f", {wording.percent(value)} of the ceiling" if by_share else ""
             )
             picture.mark(x, y, shape, tone, f"{cell.label}, {rate.size}: {rated}")
     caption, words = f"{curve.operation}, {curve.direction}", f"{curve.operation} {curve.direction}: "
@@ -163,7 +150,7 @@ def roofline(place: str, curves: Sequence[RateCurve], ceilings: Iterable[Ceiling
         picture.line([(picture.x(x), picture.at(y)) for x, y in line], kind, name)
     for (curve, cell, rate), x in zip(points, across, strict=True):
         shape, tone = page.sign_of(cell)
-        hover = f"{cell.label}: {curve.operation} {curve.direction} {rate.size}, {number(rate.gflops)} GFLOP/s"
+        hover = f"{cell.label}: {curve.operation} {curve.direction} {rate.size}, {wording.number(rate.gflops)} GFLOP/s"
         picture.mark(picture.x(x), picture.at(rate.gflops), shape, tone, hover)
     words = "GFLOP/s of each operation by its operations a byte, under the device's roofs; the tables below have the numbers."
     caption = "A marker is an operation of a cell at the size where it was fastest. Dashed: the roof that was measured in this run"
@@ -191,7 +178,7 @@ POINTS = (40, 400, 40_000)  # in a picture
 LISTED = (20, 200, 20_000)  # windows
 
 
-def page_of(overview: Overview, health: Health = NOT_JUDGED) -> Page:
+def page_of(overview: Overview, health: Health = NOT_JUDGED) -> page.Page:
     data = overview.tables
     statuses = {cell.status for cell in data.cells}
     if "ok" not in statuses and not (health.cells or health.fleets):
@@ -218,7 +205,7 @@ def page_of(overview: Overview, health: Health = NOT_JUDGED) -> Page:
         answers = tuple(replace(answer, link="") if answer.link == "ladder" else answer for answer in answers)
     frameworks = {cell.framework for cell in data.cells} | {row.framework for part in slices for row in part.rows}
     headline, *further = answers
-    return Page(
+    return page.Page(
         headline=headline,
         title=overview.title,
         where=overview.where,
@@ -262,34 +249,34 @@ def _of_each(data: Tables, fewest: int, most: int, in_all: int) -> int:
 # -- The pills under the title -------------------------------------------------------------------------------------------------------
 
 
-def _pills(data: Tables, left: Sequence[Left], busy: str) -> tuple[Pill, ...]:
+def _pills(data: Tables, left: Sequence[Left], busy: str) -> tuple[page.Pill, ...]:
     """`left` is the rest of each run that is not complete, and `busy` a doubt about the machine."""
     return (
         *_ends(data, left),
         *_sure(data, left),
-        *([Pill(busy, "warn", "measurements")] if busy else []),
+        *([page.Pill(busy, "warn", "measurements")] if busy else []),
         *_limits(data),
     )
 
 
-def _ends(data: Tables, left: Sequence[Left]) -> Iterator[Pill]:
+def _ends(data: Tables, left: Sequence[Left]) -> Iterator[page.Pill]:
     cells = data.grouped
     good = sum(cell.status == "ok" and cell.parity_passed is not False for cell in cells)
-    yield Pill(f"{good} of {len(data.cells)} ok", "good" if good == len(data.cells) else "")
+    yield page.Pill(f"{good} of {len(data.cells)} ok", "good" if good == len(data.cells) else "")
     bad = Counter(results.failure(cell) for cell in cells if cell.status != "ok" or cell.parity_passed is not True)
     for (kind, words), count in bad.most_common():
         if kind == "failed":
-            yield Pill(f"{count} {words}", "bad", "not-run")
+            yield page.Pill(f"{count} {words}", "bad", "not-run")
     unfit = Counter(results.failure(cell)[1] for cell in data.cells if not cell.unsound and cell.unranked)
     for words, count in unfit.most_common():
-        yield Pill(f"{count} not ranked: {words}", "warn", "measurements")
+        yield page.Pill(f"{count} not ranked: {words}", "warn", "measurements")
     for entry in left:
-        yield Pill(entry.count, "warn", "not-run")
+        yield page.Pill(entry.count, "warn", "not-run")
     if skipped := sum(len(entry.rows) for entry in data.skipped):
-        yield Pill(f"{skipped} skipped", "", "not-run")
+        yield page.Pill(f"{skipped} skipped", "", "not-run")
 
 
-def _sure(data: Tables, left: Sequence[Left]) -> Iterator[Pill]:
+def _sure(data: Tables, left: Sequence[Left]) -> Iterator[page.Pill]:
     ranked = [entry.cell for group in data.groups for entry in group.ranked]
     if not ranked:
         return
@@ -297,9 +284,9 @@ def _sure(data: Tables, left: Sequence[Left]) -> Iterator[Pill]:
     if max(repeats) == 1:
         lacking = {cell.run_id for cell in ranked if lacks(cell)}
         commands = [entry.command for entry in left if entry.run_id in lacking]
-        yield Pill(f"measured once: {'; '.join(commands) or 'use --repeats 3'}", "warn", "method")
+        yield page.Pill(f"measured once: {'; '.join(commands) or 'use --repeats 3'}", "warn", "method")
         return
-    yield Pill(f"{_range(repeats)} repeats{_typical(ranked)}", "", "method")
+    yield page.Pill(f"{_range(repeats)} repeats{_typical(ranked)}", "", "method")
 
 
 def _range(counts: Sequence[int]) -> str:
@@ -311,27 +298,27 @@ def _typical(cells: Sequence[MeasuredCell]) -> str:
     return f", typically ± {wording.percent(float(np.median(widths)), 2)}" if widths else ""
 
 
-def _limits(data: Tables) -> Iterator[Pill]:
+def _limits(data: Tables) -> Iterator[page.Pill]:
     cells = data.grouped
     if cells and all(cell.short for cell in cells if cell.status == "ok"):
         presets = wording.listing(sorted({cell.key.preset for cell in cells}))
-        yield Pill(f"{presets} run: compare speed, not accuracy", "warn", "method")
+        yield page.Pill(f"{presets} run: compare speed, not accuracy", "warn", "method")
     if any(cell.key.data_source == "generated" and not rules.is_own(cell.key.workload) for cell in cells):
-        yield Pill("generated stand-in data", "warn", "method")
+        yield page.Pill("generated stand-in data", "warn", "method")
 
 
 # -- Workloads -------------------------------------------------------------------------------------------------------------------------
 
 
-def _workload(workload: MeasuredWorkload, overview: Overview, most: int) -> WorkloadSection:
+def _workload(workload: MeasuredWorkload, overview: Overview, most: int) -> page.WorkloadSection:
     effects = overview.effects.get(workload.anchor)
     if effects is None:
-        return WorkloadSection(
+        return page.WorkloadSection(
             workload, [operator_section(group, overview.tables.operations) for group in workload.groups]
         )
     tables = (("Across precisions", "Precision", effects.precisions), ("Across devices", "Device", effects.devices))
     own = [finding for finding in overview.findings if finding.workload is workload]
-    return WorkloadSection(
+    return page.WorkloadSection(
         workload,
         [_group(finding, group, workload, overview, most) for finding, group in zip(own, workload.groups, strict=True)],
         tuple(table for table in tables if table[2]),
@@ -339,10 +326,12 @@ def _workload(workload: MeasuredWorkload, overview: Overview, most: int) -> Work
     )
 
 
-def _group(finding: Finding, group: Group, workload: MeasuredWorkload, overview: Overview, most: int) -> GroupSection:
+def _group(
+    finding: Finding, group: Group, workload: MeasuredWorkload, overview: Overview, most: int
+) -> page.GroupSection:
     ratios = {entry.cell.anchor: entry.ratio for entry in group.ranked}
     costs = tuple(cost for cost in COSTS if any(cost.name in cell.costs for cell in group.cells))
-    return GroupSection(
+    return page.GroupSection(
         group=group,
         title=f"{group.key.device}, {group.key.precision}, {group.key.preset}",
         finding=finding,
@@ -375,9 +364,9 @@ def _variants(group: Group) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]
 
 def _cells(
     data: Tables, neighbours: Mapping[tuple[str, int], Neighbours], most: int, listed: int
-) -> tuple[CellSection, ...]:
+) -> tuple[page.CellSection, ...]:
     return tuple(
-        CellSection(
+        page.CellSection(
             cell,
             workload.anchor,
             workload.items,
@@ -402,10 +391,10 @@ def _rank(cell: MeasuredCell, group: Group) -> tuple[str, Estimate | None]:
 
 def _repeat(
     cell: MeasuredCell, repeat: Repeat, neighbours: Mapping[tuple[str, int], Neighbours], most: int, listed: int
-) -> RepeatSection:
+) -> page.RepeatSection:
     beside = neighbours.get((cell.anchor, repeat.number), Neighbours((), 0))
     windows = _listed(repeat, listed)
-    return RepeatSection(repeat, beside, sequence(cell, repeat, most), windows)
+    return page.RepeatSection(repeat, beside, results.sequence(cell, repeat, most), windows)
 
 
 def _listed(repeat: Repeat, most: int) -> str:

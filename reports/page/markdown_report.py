@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from reports.answers import export, standing_words
-from reports.answers.export import Column, escaped
 from reports.answers.findings import Finding, without_answer
 from reports.answers.left import named
 from reports.answers.overview import Overview
@@ -24,10 +23,10 @@ def markdown(overview: Overview) -> str:
     answers = [part for finding in overview.findings if finding not in bare for part in answer(finding)]
     answers += _bare(bare) if bare else []
     if waiting := named(tables.waiting):
-        answers += ["### Not yet run", "\n".join(f"- {escaped(line, len(line))}" for line in waiting)]
-    parts = [f"## {escaped(overview.title)}", escaped(overview.lead, 1000), *answers]
-    parts += ["\n".join(f"- {escaped(words, 1000)}" for words in overview.changes)]
-    runs = ", ".join(escaped(run.run_id) for run in tables.runs)
+        answers += ["### Not yet run", "\n".join(f"- {export.escaped(line, len(line))}" for line in waiting)]
+    parts = [f"## {export.escaped(overview.title)}", export.escaped(overview.lead, 1000), *answers]
+    parts += ["\n".join(f"- {export.escaped(words, 1000)}" for words in overview.changes)]
+    runs = ", ".join(export.escaped(run.run_id) for run in tables.runs)
     ranked = any(group.ranked for group in tables.groups)
     said = (
         "Geometric means of the repeats' medians with 95 % intervals, from stored runs"
@@ -41,8 +40,8 @@ def markdown(overview: Overview) -> str:
 def _bare(bare: Sequence[Finding]) -> list[str]:
     """The groups of which no cell may be ranked, in one list."""
     lines = [
-        f"- {escaped(', '.join((one.workload.title, one.group.key.device, one.group.key.precision, one.group.key.preset)))}: "
-        f"{escaped(' '.join(one.caveats), 1000)}"
+        f"- {export.escaped(', '.join((one.workload.title, one.group.key.device, one.group.key.precision, one.group.key.preset)))}: "
+        f"{export.escaped(' '.join(one.caveats), 1000)}"
         for one in bare
     ]
     return ["### No answer", "\n".join(lines)]
@@ -67,34 +66,34 @@ def answer(finding: Finding) -> list[str]:
     table = _table(finding.group, finding.workload.items)
     ranked = export.markdown(table) if table.rows else ""
     beside = "\n".join(
-        f"- {escaped(f'[{at}] {words}', 1000)}"
+        f"- {export.escaped(f'[{at}] {words}', 1000)}"
         for at, words in enumerate(finding.group.caveats, start=1)
         if at in marked
     )
-    caveats = "\n".join(f"- {escaped(words, 1000)}" for words in finding.caveats)
-    said = f"**{escaped(finding.headline)}.** {escaped(finding.detail, 1000)}"
+    caveats = "\n".join(f"- {export.escaped(words, 1000)}" for words in finding.caveats)
+    said = f"**{export.escaped(finding.headline)}.** {export.escaped(finding.detail, 1000)}"
     losses = [part for of in finding.losses for part in _to_loss(of)]
-    return [f"### {', '.join(map(escaped, place))}", said, ranked, beside, caveats, *losses]
+    return [f"### {', '.join(map(export.escaped, place))}", said, ranked, beside, caveats, *losses]
 
 
 def _to_loss(answer: LossAnswer) -> list[str]:
     """The parts on the time to a stated loss."""
-    said = f"**{escaped(f'{answer.title}: {answer.headline}')}.** {escaped(answer.detail, 1000)} {CLOCK}"
+    said = f"**{export.escaped(f'{answer.title}: {answer.headline}')}.** {export.escaped(answer.detail, 1000)} {CLOCK}"
     return [said, export.markdown(export.table(COLUMNS, answer.rows))]
 
 
 def _table(group: Group, items: str) -> export.Table:
     columns = (
-        Column("cell", lambda row: _numbered(group, row.cell)),
-        Column("step time", lambda row: export.step(row.cell.step)),
-        Column("to the fastest", lambda row: _ratio(row.ratio)),
-        Column("standing", standing_words.notes),
-        Column(
+        export.Column("cell", lambda row: _numbered(group, row.cell)),
+        export.Column("step time", lambda row: export.step(row.cell.step)),
+        export.Column("to the fastest", lambda row: _ratio(row.ratio)),
+        export.Column("standing", standing_words.notes),
+        export.Column(
             f"{items}/s", lambda row: number(row.cell.items_per_second.value if row.cell.items_per_second else None)
         ),
-        *(Column(f"{cost.head}, {cost.unit}".lower(), _written(cost)) for cost in group.token_costs),
-        Column("first step", lambda row: _first_step(row.cell)),
-        Column("half width", lambda row: percent(row.cell.step.half_width if row.cell.step else None, 2)),
+        *(export.Column(f"{cost.head}, {cost.unit}".lower(), _written(cost)) for cost in group.token_costs),
+        export.Column("first step", lambda row: _first_step(row.cell)),
+        export.Column("half width", lambda row: percent(row.cell.step.half_width if row.cell.step else None, 2)),
     )
     return export.table(columns, group.ranked)
 

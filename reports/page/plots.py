@@ -15,7 +15,6 @@ from reports.data.curves import of_class
 from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.page import page
 from reports.page.drawing import Axis, Chart, LegendEntry, Picture, reaching, thinned, uprights
-from reports.wording import between, device_name, duration, framework_name, number, percent
 from runner.results.statistics import Array, Estimate
 from runner.text import visible
 
@@ -42,12 +41,12 @@ def step_times(group: Group, most: int) -> Chart | None:
         top = _ROW * row
         shape, tone = page.sign_of(cell)
         picture.words(0, top + 14, cell.label, "name")
-        picture.words(100, top + 14, "not ranked" if cell.unranked else duration(step.value), "end name")
+        picture.words(100, top + 14, "not ranked" if cell.unranked else wording.duration(step.value), "end name")
         shown = np.sort(windows[windows <= end])[thinned(len(windows), most)]
         picture.path(uprights(shown * (100 / end), top + 31, 9), f"ticks {tone}")
         if step.low is not None and step.high is not None:
             picture.interval(picture.x(1e3 * step.low), picture.x(1e3 * step.high), top + 24, f"line {tone}")
-        hover = f"{cell.label}: {duration(step.value)} a step, 95 % interval {between(step, 1e3)} ms"
+        hover = f"{cell.label}: {wording.duration(step.value)} a step, 95 % interval {wording.between(step, 1e3)} ms"
         picture.mark(picture.x(1e3 * step.value), top + 24, shape, tone, hover)
     caption = "Each tick is a measured window, the marker the step time, the bar its 95 % interval."
     hidden = sum(int(np.sum(windows > end)) for windows in times)
@@ -65,7 +64,8 @@ def _reach(windows: Array, step: Estimate) -> float:
 def _described(cells: Iterable[tuple[MeasuredCell, Estimate]]) -> str:
     """The step times in words, for readers who do not see them."""
     parts = [
-        f"{cell.label}: {number(1e3 * step.value)} milliseconds, interval {between(step, 1e3)}" for cell, step in cells
+        f"{cell.label}: {wording.number(1e3 * step.value)} milliseconds, interval {wording.between(step, 1e3)}"
+        for cell, step in cells
     ]
     return "Step times with 95 % intervals. " + "; ".join(parts)
 
@@ -131,14 +131,14 @@ def phases(group: Group) -> Chart | None:
     picture.grid("seconds")
     for row, (cell, total) in enumerate(zip(cells, totals, strict=True)):
         picture.words(0, 38 * row + 14, cell.label, "name")
-        picture.words(100, 38 * row + 14, duration(total), "end name")
+        picture.words(100, 38 * row + 14, wording.duration(total), "end name")
         start = 0.0
         for at, (name, seconds) in enumerate(cell.start_up.items(), start=1):
-            hover = f"{cell.label}: {name} {duration(seconds)}"
+            hover = f"{cell.label}: {name} {wording.duration(seconds)}"
             picture.bar(picture.x(start), picture.x(start + seconds), 38 * row + 19, 12, f"bar phase-{at}", hover)
             start += seconds
     words = "Seconds of import, build and first step; the table below has the numbers. "
-    words += "; ".join(f"{cell.label}: {duration(total)}" for cell, total in zip(cells, totals, strict=True))
+    words += "; ".join(f"{cell.label}: {wording.duration(total)}" for cell, total in zip(cells, totals, strict=True))
     keys = [LegendEntry("square", f"phase-{at}", name) for at, name in enumerate(cells[0].start_up, start=1)]
     caption = "Import, building the network and the first step. Data and the parity check are this tool's: they are not in it."
     return picture.chart(f"phases-{group.anchor}", words, caption, keys)
@@ -171,7 +171,7 @@ def scaling(scalings: Sequence[Scaling], forecast: bool = False) -> Chart | None
             efficiency = point.efficiency
             if efficiency.low is not None and efficiency.high is not None:
                 picture.upright(x, picture.at(efficiency.low), picture.at(efficiency.high), f"line {tone}")
-            hover = f"{scaling.title}, {scaling.kind}: {point.devices} devices, efficiency {percent(efficiency.value)}"
+            hover = f"{scaling.title}, {scaling.kind}: {point.devices} devices, efficiency {wording.percent(efficiency.value)}"
             picture.mark(x, y, shape, tone, hover)
         if forecast:
             bounds = [(picture.x(devices), picture.at(share)) for devices, _, share in scaling.bounded]
@@ -185,7 +185,7 @@ def scaling(scalings: Sequence[Scaling], forecast: bool = False) -> Chart | None
     ]
     words = "Efficiency by devices: speed-up divided by the number of devices; the tables below have the numbers. "
     words += "; ".join(
-        f"{each.title}, {each.kind}: {percent(each.points[-1].efficiency.value)} on {each.points[-1].devices}"
+        f"{each.title}, {each.kind}: {wording.percent(each.points[-1].efficiency.value)} on {each.points[-1].devices}"
         for each in shown
     )
     caption = "Lines: weak scaling; dashed: strong. The bars are 95 % intervals. Dotted: nothing is lost."
@@ -253,14 +253,14 @@ def _ladder(
                 ends = picture.at(step.low / best), picture.at(step.high / best)
                 picture.upright(picture.x(place), *ends, f"thin {tone}")
             version, cuda = rungs[place]
-            hover = f"{title}, {framework_name(framework)} {version}, CUDA {cuda or 'none'}: "
-            hover += f"{number(step.value / best)} × its best, {duration(step.value)} a step"
+            hover = f"{title}, {wording.framework_name(framework)} {version}, CUDA {cuda or 'none'}: "
+            hover += f"{wording.number(step.value / best)} × its best, {wording.duration(step.value)} a step"
             kind = tone if alone[place] else f"open {tone}"
             picture.mark(picture.x(place), picture.at(step.value / best), shape, kind, hover)
-    name = framework_name(framework) + (f" · {mode}" if mode != "default" else "")
+    name = wording.framework_name(framework) + (f" · {mode}" if mode != "default" else "")
     words = f"{name} on {device}, {precision}: step time of each version relative to the best version of each workload."
     keys = [LegendEntry(*looks[workload][0], looks[workload][1]) for workload in shares]
-    return picture.chart(anchor, words, f"{name} · {device_name(device)} · {precision}", keys)
+    return picture.chart(anchor, words, f"{name} · {wording.device_name(device)} · {precision}", keys)
 
 
 # -- Over time ---------------------------------------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def _changes(
         points = [(picture.x(at[cell.run_id]), picture.at(share)) for cell, share in line]
         picture.line(points, f"line {tone}", line[0][0].label)
         for (x, y), (cell, share), (_, took) in zip(points, line, seconds, strict=True):
-            hover = f"{cell.label}: {duration(took)} a step, {number(share)} × the first run"
+            hover = f"{cell.label}: {wording.duration(took)} a step, {wording.number(share)} × the first run"
             picture.mark(x, y, shape, tone, hover)
     said = "; ".join(f"{number_}: {', '.join(changes)}" for number_, changes in enumerate(events.values(), start=1))
     words = (

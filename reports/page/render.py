@@ -24,12 +24,10 @@ from markupsafe import Markup, escape
 from reports import wording
 from reports.answers import comparison as compared
 from reports.answers import run_history
-from reports.answers.comparison import Comparison
 from reports.answers.contrast import Contrast
 from reports.answers.export import Table
 from reports.answers.health import NOT_JUDGED, Health
 from reports.answers.overview import moment, overview
-from reports.answers.run_history import History
 from reports.answers.to_loss import CLOCK
 from reports.data import tables
 from reports.data.model import PHASES, Tables
@@ -38,7 +36,6 @@ from reports.page.assembly import page_of
 from reports.page.cache import Compiled
 from reports.page.drawing import Axis, Chart, Picture
 from reports.page.page import PALETTE
-from reports.page.results import packed
 from reports.wording import between_ratios, number
 from runner import text as words
 from runner.results import store
@@ -87,8 +84,8 @@ def page(data: Tables, health: Health = NOT_JUDGED) -> str:
         (library,),
         page=shown,
         parts=parts,
-        uplot=Markup(packed(library)),
-        summary=Markup(packed(markdown_report.markdown(answers))),
+        uplot=Markup(results.packed(library)),
+        summary=Markup(results.packed(markdown_report.markdown(answers))),
     )
 
 
@@ -126,7 +123,7 @@ class Parts:
         return Markup('<div class="later" data-part="{}"></div>').format(len(self._parts) - 1)
 
     def __html__(self) -> str:
-        return packed(json.dumps(self._parts, separators=(",", ":")))
+        return results.packed(json.dumps(self._parts, separators=(",", ":")))
 
 
 # Of the page that is being written: the templates are compiled once for all pages.
@@ -256,7 +253,7 @@ def references_page(devices: Sequence[DeviceRow], licence: str) -> str:
 _ROW = 34
 
 
-def compare_page(comparison: Comparison) -> str:
+def compare_page(comparison: compared.Comparison) -> str:
     """The whole HTML document of two sides."""
     title = f"{comparison.b} beside {comparison.a}"
     table = compared.table(comparison) if comparison.rows else None
@@ -266,7 +263,7 @@ def compare_page(comparison: Comparison) -> str:
     return _page(comparison.summary, f"{comparison.kind}: {title}", charts, table, [*remarks, *method])
 
 
-def history_page(history: History, tables: Tables, *, everything: bool = False) -> str:
+def history_page(history: run_history.History, tables: Tables, *, everything: bool = False) -> str:
     """The whole HTML document of the runs of some months. `everything`: also the cells that did not change."""
     rows = history.rows if everything else history.moved
     days = [
@@ -288,7 +285,7 @@ def _page(headline: str, kicker: str, charts: Sequence[Chart], table: Table | No
     )
 
 
-def _ratios(comparison: Comparison) -> Chart:
+def _ratios(comparison: compared.Comparison) -> Chart:
     """Each cell's ratio with its interval beside the margin, on one scale: to the right of 1 the second side takes longer."""
     shift = [("all cells together", comparison.shift.row)] if comparison.shift else []
     named = [*shift, *((f"{row.cell.name}, {row.cell.key.workload}", row) for row in comparison.rows)]

@@ -22,8 +22,6 @@ from reports.data import groups, telemetry_signals
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Repeat, Signal, Tables
 from reports.page import page
 from reports.page.drawing import Chart, thinned
-from reports.page.page import Choice, Entry, ResultColumn, Row, Slice
-from reports.wording import duration
 from runner.results import cells
 from runner.results.statistics import Array, Estimate
 from runner.text import visible
@@ -63,7 +61,7 @@ def sequence(cell: MeasuredCell, repeat: Repeat, most: int) -> Chart | None:
         f"Windows of {cell.label}, repeat {repeat.number}, in their order; the list below has the numbers. {sampled}"
     )
     said = "their median" if repeat.shift is None else "their level before and after the change"
-    lines = f"; the dashed line is {said}: {' and '.join(map(duration, levels))}" if levels else ""
+    lines = f"; the dashed line is {said}: {' and '.join(map(wording.duration, levels))}" if levels else ""
     caption = f"Steady windows ● and warm-up ○ in their order{lines}. {sampled}"
     place = Markup('<div class="samples {}" role="img" aria-label="{}" data-samples="{}"></div>').format(
         page.sign_of(cell)[1], visible(words, 2000), packed(json.dumps(data, allow_nan=False, separators=(",", ":")))
@@ -108,7 +106,7 @@ def packed(content: str) -> str:
 MOST_RATIO = 4.0
 # Percent of the colour's strength, behind the fastest.
 MOST_HEAT = 22
-_NONE = Entry("none", "–")
+_NONE = page.Entry("none", "–")
 _MARKS = {"same": "=", "open": "≈"}
 # A column is narrow where fewer rows than one in so many have something.
 _SPARSE = 3
@@ -127,7 +125,7 @@ class _Place:
     preset: str
 
 
-def slices(findings: Sequence[Finding], data: Tables) -> tuple[Slice, ...]:
+def slices(findings: Sequence[Finding], data: Tables) -> tuple[page.Slice, ...]:
     """One table for each place, the one with most ranked cells first: the page shows it before anything is chosen."""
     places: dict[_Place, list[Finding]] = {}
     for finding in findings:
@@ -143,14 +141,14 @@ def slices(findings: Sequence[Finding], data: Tables) -> tuple[Slice, ...]:
     )
 
 
-def choices(shown: Sequence[Slice]) -> tuple[Choice, ...]:
+def choices(shown: Sequence[page.Slice]) -> tuple[page.Choice, ...]:
     """The reader's choices: each with the values that some slice has, if there are two or more."""
     names = (("gpu", "Device"), ("precision", "Precision"), ("devices", "Devices"), ("preset", "Preset"))
     found = []
     for name, head in names:
         values = tuple(dict.fromkeys(part.place[name] for part in shown))
         if len(values) > 1:
-            found.append(Choice(name, head, tuple((value, wording.device_name(value)) for value in values)))
+            found.append(page.Choice(name, head, tuple((value, wording.device_name(value)) for value in values)))
     return tuple(found)
 
 
@@ -172,7 +170,7 @@ def _slice(
     found: Sequence[Finding],
     data: Tables,
     to_come: Sequence[tuple[MeasuredWorkload, Group]],
-) -> Slice:
+) -> page.Slice:
     several = Counter(finding.workload.name for finding in found)
     columns = tuple(
         _column(finding, named=several[finding.workload.name] > 1)
@@ -187,10 +185,10 @@ def _slice(
     where = f"{place.precision} on {wording.device_name(place.model)}"
     where += f", {place.devices} devices" if place.devices != "1" else ""
     chosen = {"gpu": place.model, "precision": place.precision, "devices": place.devices, "preset": place.preset}
-    return _folded(Slice(anchor, where, chosen, (*columns, *(column for column, _ in later)), rows))
+    return _folded(page.Slice(anchor, where, chosen, (*columns, *(column for column, _ in later)), rows))
 
 
-def _folded(whole: Slice) -> Slice:
+def _folded(whole: page.Slice) -> page.Slice:
     """The slice with the rows and columns marked of which nothing has been run yet, where something has: what was measured comes first."""
     rows = [all(entry.kind in _NOTHING for entry in row.entries) for row in whole.rows]
     columns = [all(row.entries[at].kind in _NOTHING for row in whole.rows) for at in range(len(whole.columns))]
@@ -214,7 +212,7 @@ def _folded(whole: Slice) -> Slice:
     )
 
 
-def _narrowed(whole: Slice, unrun: Sequence[bool]) -> Iterator[ResultColumn]:
+def _narrowed(whole: page.Slice, unrun: Sequence[bool]) -> Iterator[page.ResultColumn]:
     """The columns; one in which most rows have nothing is sparse. Rows that are folded away do not count."""
     rows = [row for row, folded in zip(whole.rows, unrun, strict=True) if row.best and not folded]
     for at, column in enumerate(whole.columns):
@@ -224,23 +222,23 @@ def _narrowed(whole: Slice, unrun: Sequence[bool]) -> Iterator[ResultColumn]:
 
 def _to_come(
     place: _Place, found: Sequence[Finding], to_come: Iterable[tuple[MeasuredWorkload, Group]]
-) -> Iterator[tuple[ResultColumn, list[_Found]]]:
+) -> Iterator[tuple[page.ResultColumn, list[_Found]]]:
     """A column for each workload that the plan has at this place, of which no cell has been run yet."""
     begun = [finding.group for finding in found]
     for workload, group in to_come:
         if _place(group) == place and not any(_would_join(group.cells[0], other) for other in begun):
-            waiting = [_of(cell, Entry("waiting", "not yet run")) for cell in group.cells]
+            waiting = [_of(cell, page.Entry("waiting", "not yet run")) for cell in group.cells]
             yield _column(Finding(workload, group, "", "", ()), named=False), waiting
 
 
-def _column(finding: Finding, *, named: bool) -> ResultColumn:
+def _column(finding: Finding, *, named: bool) -> page.ResultColumn:
     """`named`: another column has the same workload, so the column says its batch and its data."""
     key, workload = finding.group.key, finding.workload
     title = workload.title.partition(",")[0] + (" · inference" if workload.task == "infer" else "")
     beside = f"batch {key.batch}, {key.data_source or 'unknown'} data" if named else ""
     ranked = [entry.cell for entry in finding.group.ranked]
     few = repeats_of(ranked).replace("measured once", "one run") if measured_once(ranked) else ""
-    return ResultColumn(finding.group.anchor, title, workload.anchor, workload.items, beside, few)
+    return page.ResultColumn(finding.group.anchor, title, workload.anchor, workload.items, beside, few)
 
 
 # -- Entries ----------------------------------------------------------------------------------------------------------------------
@@ -250,7 +248,7 @@ def _column(finding: Finding, *, named: bool) -> ResultColumn:
 class _Found:
     """An entry, and what its row needs of it. `level` is the log of its ratio to the fastest; None where it is not ranked."""
 
-    entry: Entry
+    entry: page.Entry
     label: str
     image: str
     framework: str
@@ -264,7 +262,7 @@ def _entries(finding: Finding, data: Tables, reach: float) -> list[_Found]:
     found = [_of(entry.cell, _ranked(entry, group, workload, reach), entry.ratio.value) for entry in group.ranked]
     found = list(_beside(found, group.others))
     present = {one.label for one in found}
-    waiting = [_of(cell, Entry("waiting", "not yet run")) for cell in data.waiting if _would_join(cell, group)]
+    waiting = [_of(cell, page.Entry("waiting", "not yet run")) for cell in data.waiting if _would_join(cell, group)]
     found += [one for one in waiting if one.label not in present]
     present = {one.label for one in found}
     return found + [one for one in _skipped(group, data) if one.label not in present]
@@ -294,7 +292,7 @@ def _beside(ranked: Sequence[_Found], cells: Sequence[MeasuredCell]) -> Iterator
     yield from entries.values()
 
 
-def _of(cell: MeasuredCell, entry: Entry, ratio: float | None = None) -> _Found:
+def _of(cell: MeasuredCell, entry: page.Entry, ratio: float | None = None) -> _Found:
     kind = f"{cell.framework} {cell.mode}"
     # A row is a cell of any run. Of several ranked ones an answer has made one.
     label = without_run(cell)
@@ -307,7 +305,7 @@ def _skipped(group: Group, data: Tables) -> Iterator[_Found]:
         for row in skipped.rows:
             if all(row[name] == getattr(group.key, name) for name in names):
                 image, framework, mode = str(row["image"]), str(row["framework"]), row["mode"]
-                entry = Entry("skipped", "–", title=f"skipped: {skipped.reason}")
+                entry = page.Entry("skipped", "–", title=f"skipped: {skipped.reason}")
                 label = wording.cell_name(image, framework, mode)
                 yield _Found(entry, label, image, framework, f"{framework} {mode}", None)
 
@@ -317,7 +315,7 @@ def _would_join(cell: MeasuredCell, group: Group) -> bool:
     return replace(cell.key, data_source=group.key.data_source) == group.key
 
 
-def _ranked(ranked: Ranked, group: Group, workload: MeasuredWorkload, reach: float) -> Entry:
+def _ranked(ranked: Ranked, group: Group, workload: MeasuredWorkload, reach: float) -> page.Entry:
     cell, ratio = ranked.cell, ranked.ratio
     best, once = ranked.is_first, ranked.once
     compared = len(group.ranked) > 1
@@ -326,7 +324,7 @@ def _ranked(ranked: Ranked, group: Group, workload: MeasuredWorkload, reach: flo
     # A cell that one repeat shows to be slower has no sign. The pointer's text says that it is one repeat.
     mark = "" if ranked.at_least else _MARKS.get(ranked.verdict or "", "")
     end = 100 / reach
-    return Entry(
+    return page.Entry(
         "ranked",
         wording.number(ratio.value),
         anchor=cell.anchor,
@@ -402,9 +400,9 @@ def _figure(value: float | None) -> str:
     return "" if value is None or not math.isfinite(value) else f"{value:.10g}"
 
 
-def _unranked(cell: MeasuredCell) -> Entry:
+def _unranked(cell: MeasuredCell) -> page.Entry:
     kind, words = failure(cell)
-    return Entry(kind, words, anchor=cell.anchor, title=cell.unranked)
+    return page.Entry(kind, words, anchor=cell.anchor, title=cell.unranked)
 
 
 def failure(cell: MeasuredCell) -> tuple[str, str]:
@@ -423,7 +421,7 @@ def failure(cell: MeasuredCell) -> tuple[str, str]:
 # -- Rows -------------------------------------------------------------------------------------------------------------------------
 
 
-def _rows(columns: Sequence[Sequence[_Found]]) -> tuple[Row, ...]:
+def _rows(columns: Sequence[Sequence[_Found]]) -> tuple[page.Row, ...]:
     """A row for each label, sorted by the first column and then by the next ones; a row of which everything was skipped is none."""
     by_label: dict[str, list[_Found | None]] = {}
     for at, column in enumerate(columns):
@@ -435,11 +433,11 @@ def _rows(columns: Sequence[Sequence[_Found]]) -> tuple[Row, ...]:
     return tuple(_row(row, best=at in chosen) for at, row in enumerate(kept))
 
 
-def _row(row: Sequence[_Found | None], *, best: bool) -> Row:
+def _row(row: Sequence[_Found | None], *, best: bool) -> page.Row:
     first = next(one for one in row if one)
     name, _, rest = first.label.partition(" · ")
     entries = tuple(one.entry if one else _NONE for one in row)
-    return Row(name, rest, first.image, first.framework, best, entries)
+    return page.Row(name, rest, first.image, first.framework, best, entries)
 
 
 def _best_versions(rows: Sequence[Sequence[_Found | None]]) -> set[int]:

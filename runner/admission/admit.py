@@ -11,10 +11,8 @@ from typing import Any
 from runner import known_messages
 from runner.admission import record
 from runner.admission.judges import Evidence, HostFacts, judge
-from runner.admission.record import Recorder
 from runner.catalog import images
 from runner.catalog.architectures import ARCHITECTURES
-from runner.catalog.images import Image, load_catalog
 from runner.machine import processes
 from runner.messages import of_gpus
 from runner.plan.combination import Cell
@@ -47,7 +45,7 @@ def admit(parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], 
     """Judge a parcel and make its rows. `observe` gets each event of its output."""
     if parcel.never_ran:
         return _never_ran(parcel, cell)
-    recorder = Recorder(observe)
+    recorder = record.Recorder(observe)
     for at, piece in parcel.tape:
         recorder.feed(piece, at)
     recorder.close()
@@ -111,7 +109,7 @@ def store_parcel(
     return admitted
 
 
-def image_of(cell: Cell) -> Image | None:
+def image_of(cell: Cell) -> images.Image | None:
     """The image of a cell; None where it is none of this checkout's catalog: an interpreter of a user."""
     image = _catalog().get(cell.image)
     each = (image.on(architecture) for architecture in ARCHITECTURES) if image else ()
@@ -119,5 +117,5 @@ def image_of(cell: Cell) -> Image | None:
 
 
 @functools.cache
-def _catalog() -> Mapping[str, Image]:
-    return load_catalog()
+def _catalog() -> Mapping[str, images.Image]:
+    return images.load_catalog()

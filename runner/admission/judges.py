@@ -12,7 +12,6 @@ from bench import rules
 from bench.protocol import STAGES
 from runner.admission.record import Recorder, checked_of, other_code, wrong_device
 from runner.catalog import images
-from runner.catalog.images import Image
 from runner.machine import processes
 from runner.machine.telemetry_cpu import Row
 from runner.plan.combination import Cell
@@ -34,7 +33,7 @@ class HostFacts:
     """The host's own facts of a repeat: its parcel does not decide them."""
 
     # The image of the cell; None if it is no image of this checkout's catalog.
-    image: Image | None = None
+    image: images.Image | None = None
     # The digest of the code that was planned. None: it is not compared.
     code_sha256: str | None = None
     # The GPUs that it was given, and their boards. None: those that the parcel names.

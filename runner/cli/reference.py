@@ -22,7 +22,6 @@ from runner.results.store import read_bytes, write_bytes
 from runner.text import in_a_line, plural
 from runner.verify.references import display, index_place, is_address, is_index
 from runner.verify.references.contributed import derived_rows
-from runner.verify.references.contributed.derived_rows import derived
 from runner.verify.references.measured import reference_of
 from runner.verify.references.published import fetched
 from runner.verify.references.saved import SavedError, Shelf, read, to_bytes
@@ -136,7 +135,7 @@ def share(
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, content)
         typer.echo(str(path))
-        for why in derived(path).refused[:_MOST_REASONS]:
+        for why in derived_rows.derived(path).refused[:_MOST_REASONS]:
             note(f"an index of references would refuse {path}: {why}")
 
 

@@ -33,7 +33,6 @@ from runner.verify.references.contributed.derived_rows import bundles_in
 from runner.verify.references.facts import of_other_code
 from runner.verify.references.saved import Reference
 from runner.verify.verification import Verification
-from runner.verify.verification_run import document
 
 # Cells of references that a note names.
 _MOST_NAMED = 4
@@ -352,6 +351,6 @@ def _print(
     if markdown:
         write_bytes(markdown, output.markdown(verdicts).encode())
     if as_json:
-        print_document(document(verdicts))
+        print_document(verification_run.document(verdicts))
     else:
         output.terminal(verdicts)

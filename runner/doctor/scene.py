@@ -14,7 +14,6 @@ from typing import Any
 
 from runner.engines import host_fault
 from runner.engines.cell_cache import Room
-from runner.engines.host_fault import Step, is_short_of_room
 from runner.errors import UserError, naming
 from runner.machine import clocks
 from runner.machine.detect import detect_cpu, detect_gpus, limits
@@ -154,7 +153,7 @@ def _of_engine(root: Path) -> Check:
     saw = ""
     if os.statvfs(root).f_flag & os.ST_RDONLY:
         saw = f"cannot be written ({os.strerror(errno.EROFS)})"
-    elif is_short_of_room((root,)):
+    elif host_fault.is_short_of_room((root,)):
         saw = "is on a disk that takes nothing more (`df -h` and `df -i` tell which of both is used up)"
     elif os.access(root, os.W_OK):
         saw = host_fault.folder_fault(root, (host_fault.write,)) or ""
@@ -164,7 +163,7 @@ def _of_engine(root: Path) -> Check:
     return Check("images", FAIL, f"{root} {saw}", "the engine makes no image there and starts no container", fix)
 
 
-def _usable(name: str, folder: Path, steps: Sequence[Step], fix: str) -> Iterator[Check]:
+def _usable(name: str, folder: Path, steps: Sequence[host_fault.Step], fix: str) -> Iterator[Check]:
     """A folder, by what a run does there; before it is made, its nearest parent."""
     here = nearest(folder)
     if saw := host_fault.folder_fault(here, steps):

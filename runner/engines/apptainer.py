@@ -33,7 +33,6 @@ from runner.engines.process.process import (
     make_scratch,
     sweep_scratch,
 )
-from runner.engines.sif import BIND, FOLDER
 from runner.errors import BadFileError, EngineError
 from runner.images.recipe import recipe as make_recipe
 from runner.paths import cache_folder, nearest
@@ -211,11 +210,11 @@ class ApptainerEngine(Engine):
             binds.append(f"{launch.data.resolve()}:/data:ro")
             arguments += ["--data", "/data"]
         foreign = isinstance(prepared.source, ForeignImage)
-        binds += [BIND] if foreign else []
+        binds += [sif.BIND] if foreign else []
         options = [
             *_CONTAINED,
             "--pwd",
-            FOLDER if foreign else "/",
+            sif.FOLDER if foreign else "/",
             *(word for bind in binds for word in ("--bind", bind)),
         ]
         if slot.device_kind == "cuda":
@@ -228,7 +227,7 @@ class ApptainerEngine(Engine):
             options += ["--security", f"uid:{uid}", "--security", f"gid:{gid}"]
         command = ["/usr/bin/env", "apptainer", "--quiet", "exec", *options, path, "sh", "-c", _WAIT, "sh"]
         environment = _environment(slot, scratch, launch.label)
-        environment |= {"APPTAINERENV_PYTHONPATH": FOLDER} if foreign else {}
+        environment |= {"APPTAINERENV_PYTHONPATH": sif.FOLDER} if foreign else {}
         process, lifeline = keep_below([*command, *program, *arguments], environment, slot, scratch)
         running = ApptainerRunning(process, lifeline, scratch)
         refusal = None

@@ -28,7 +28,6 @@ from runner.catalog.images import (
 )
 from runner.catalog.workloads import Workload
 from runner.images import lock_facts
-from runner.images.lock_facts import cuda_alone, other_releases
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,8 @@ def check(
 
 def _cuda_alone(images: Iterable[Image]) -> Iterator[Problem]:
     """Packages outside of CUDA whose releases differ between two images that are to differ in CUDA alone."""
-    for older, newer in cuda_alone(images):
-        for name, (before, after) in other_releases(older, newer).items():
+    for older, newer in lock_facts.cuda_alone(images):
+        for name, (before, after) in lock_facts.other_releases(older, newer).items():
             fix = f"only CUDA may change from {older.name}: pin it in both requirements.in, and make both locks again"
             yield Problem(newer.lock_path, f"{name} is {after}, and {before} in {older.name}; {fix}")
 

@@ -24,7 +24,6 @@ from runner.kit.steps import KitStep
 from runner.machine.devices import Refused
 from runner.plan.combination import Skip
 from runner.results import parcel, store
-from runner.results.parcel import ENDING
 from runner.results.untrusted import Hash, Text, UntrustedError, document, shown_as_it_is
 from runner.results.validate import Frozen, Moment
 
@@ -45,7 +44,7 @@ _MOST_OF_AN_OPTION = 1000
 # say what they are.
 _NAME = re.compile(
     r"(?:\./)?([^/.][^/]{0,150}/)??"
-    rf"({re.escape(FACTS)}|{re.escape(MANIFEST)}|steps/[a-z][a-z0-9_.@-]{{0,250}}{re.escape(ENDING)})"
+    rf"({re.escape(FACTS)}|{re.escape(MANIFEST)}|steps/[a-z][a-z0-9_.@-]{{0,250}}{re.escape(parcel.ENDING)})"
 )
 
 
@@ -221,7 +220,7 @@ def _unpacked(content: bytes) -> dict[str, bytes]:
                 raise ArchiveError(f"it has two files {name!r}")
             if len(files) >= MOST_FILES:
                 raise ArchiveError(f"it has more than {MOST_FILES} files")
-            largest = parcel.MOST_BYTES if name.endswith(ENDING) else most_json
+            largest = parcel.MOST_BYTES if name.endswith(parcel.ENDING) else most_json
             if member.size > largest:
                 raise ArchiveError(f"{name!r} has more than {largest} bytes")
             file = archive.extractfile(member)

@@ -287,7 +287,7 @@ def bundle_of(folder: Path, salt: bytes) -> Bundle:
 
 
 def _parcel(run: store.RunStore, cell_id: str, repeat: int) -> Parcel:
-    path = run.folder / "repeats" / store.parcel_name(cell_id, repeat)
+    path = run.folder / "repeats" / derived.parcel_name(cell_id, repeat)
     return decode(store.read_bytes(path, MOST_BYTES), str(path))
 
 

@@ -15,7 +15,6 @@ from bench import rules
 from runner.errors import CannotBeginError, UserError
 from runner.machine import nvml, telemetry_cpu
 from runner.machine.devices import Cpu, Gpu, Machine, Refused, bare_uuid, busy, is_busy, unknown_users
-from runner.machine.telemetry_cpu import machine_seconds
 from runner.text import plural
 
 # Which GPUs CUDA_VISIBLE_DEVICES leaves to a program, as CUDA reads it (CUDA programming guide, "CUDA Environment Variables").
@@ -348,7 +347,7 @@ def _power(cpus: Iterable[int]) -> Iterator[str]:
 def _own_and_other_seconds() -> float | None:
     """CPU seconds of all but this process and its children; None where the machine does not say."""
     with contextlib.suppress(OSError, ValueError):
-        return machine_seconds() - sum(os.times()[:4])
+        return telemetry_cpu.machine_seconds() - sum(os.times()[:4])
     return None
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from runner.machine import nvml, processes
-from runner.machine.processes import GpuUsers
 from runner.machine.telemetry_cpu import CpuClock, PackageEnergy, ProcessSampler, Row
 
 # A GPU's telemetry while a cell runs, by NVML.
@@ -193,7 +192,7 @@ class Recording:
     ) -> None:
         """`unix_at_zero`: as the Monitor has it."""
         self.boards = tuple(boards)
-        self.users = GpuUsers(uuids, running.pid)
+        self.users = processes.GpuUsers(uuids, running.pid)
         self.uuids = tuple(uuids)  # of the GPUs, or of the MIG instances on the boards, in their order
         self.rows: list[Row] = []
         self.xids: list[tuple[str, int]] = []  # (board, number) that the driver reported meanwhile

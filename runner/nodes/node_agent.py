@@ -31,7 +31,6 @@ from runner.nodes.frames import Decoder, FrameError, encode
 from runner.nodes.spool import Spool
 from runner.results import parcel as parcels
 from runner.results import store
-from runner.results.parcel import Parcel
 from runner.run import begin
 from runner.run.dispatch import Job, Place, places
 from runner.run.execution import attempt_context, interruptible, open_gpus
@@ -276,7 +275,7 @@ class Agent:
     def _say(self, line: str) -> None:
         self._pipe.send(wire.Said(line=_line(line)))
 
-    def _keep(self, job: Job, parcel: Parcel) -> None:
+    def _keep(self, job: Job, parcel: parcels.Parcel) -> None:
         """Hand a finished repeat over: into the spool first, since the driver may be gone."""
         attempt, _ = self._held[job]
         content = parcels.encode(replace(parcel, attempt=attempt, node=self._node))

@@ -20,8 +20,6 @@ from runner.results import statistics, steadiness
 from runner.results.on_disk import roles
 from runner.results.on_disk.other_work import OtherWork, of_rows
 from runner.results.rows import Place, Row, columns
-from runner.results.statistics import Array, Estimate, LeftOut, Stalls, Timings
-from runner.results.steadiness import Shift
 from runner.text import in_a_line, plural
 
 if TYPE_CHECKING:
@@ -40,12 +38,12 @@ _IMPORTED = "run kit.py again on the machine that measured it, and import that"
 class Windows:
     """The measured windows of one repeat, in their order, as parallel columns."""
 
-    index: Array
+    index: statistics.Array
     stage: tuple[str, ...]
-    begin: Array
-    seconds: Array
-    steps: Array
-    items: Array
+    begin: statistics.Array
+    seconds: statistics.Array
+    steps: statistics.Array
+    items: statistics.Array
 
     def __len__(self) -> int:
         return len(self.index)
@@ -57,7 +55,7 @@ class StoredRepeat:
 
     number: int
     status: str
-    shift: Shift | None
+    shift: steadiness.Shift | None
     windows: Windows
     row: Row
     reused: bool = False  # it was measured before the run was resumed
@@ -69,15 +67,15 @@ class StoredRepeat:
         return float(began) if isinstance(began, (int, float)) else math.nan
 
     @cached_property
-    def steady_step_seconds(self) -> Array:
+    def steady_step_seconds(self) -> statistics.Array:
         """Seconds per step of each steady window."""
         return _steady_step_seconds(self.windows)
 
     @cached_property
-    def steady(self) -> Timings:
+    def steady(self) -> statistics.Timings:
         """The steady windows: their total time over their total steps is the repeat's level."""
         steady = np.array([stage == "steady" for stage in self.windows.stage], dtype=bool)
-        return statistics.timings(Timings(self.steady_step_seconds, self.windows.steps[steady]))
+        return statistics.timings(statistics.Timings(self.steady_step_seconds, self.windows.steps[steady]))
 
     @property
     def timed(self) -> bool:
@@ -146,7 +144,7 @@ class StoredCell:
     reason: str
     planned: int  # repeats
     repeats: tuple[StoredRepeat, ...]
-    step: Estimate | None
+    step: statistics.Estimate | None
     items_per_step: float | None
     first_step_seconds: float | None
     parity_passed: bool | None
@@ -184,16 +182,16 @@ class StoredCell:
         return f"{failed} of {self.planned} failed" if failed and self.ended_well else ""
 
     @property
-    def items_per_second(self) -> Estimate | None:
+    def items_per_second(self) -> statistics.Estimate | None:
         """Items per second: the step time's estimate, inverted."""
         step, items = self.step, self.items_per_step
         if step is None or items is None or step.value <= 0:
             return None
         low, high = (None if end is None else items / end for end in (step.high, step.low))
-        return Estimate(items / step.value, low, high, step.windows, step.repeats, step.method, step.note)
+        return statistics.Estimate(items / step.value, low, high, step.windows, step.repeats, step.method, step.note)
 
     @cached_property
-    def log_levels(self) -> Array:
+    def log_levels(self) -> statistics.Array:
         """The logarithm of the level of each of the measured repeats, as it counts for the cell."""
         return statistics.log_levels([repeat.steady for repeat in self.measured])
 
@@ -211,17 +209,17 @@ class StoredCell:
         return 1.4826 * statistics.median(np.concatenate(logs)) if logs else 0.0
 
     @cached_property
-    def stalls(self) -> Stalls | None:
+    def stalls(self) -> statistics.Stalls | None:
         """How much longer its steps take than the typical one; None where they do not."""
         return statistics.stalls([repeat.steady for repeat in self.measured])
 
     @cached_property
-    def left_out(self) -> LeftOut | None:
+    def left_out(self) -> statistics.LeftOut | None:
         """The stalls of few repeats that its step time does not count; None where there are none."""
         return statistics.left_out([repeat.steady for repeat in self.measured])
 
     @property
-    def shifts(self) -> tuple[tuple[int, Shift], ...]:
+    def shifts(self) -> tuple[tuple[int, steadiness.Shift], ...]:
         """(repeat, shift) of each repeat whose level changed midway."""
         return tuple((repeat.number, repeat.shift) for repeat in self.measured if repeat.shift is not None)
 
@@ -389,7 +387,7 @@ def _windows(table: pa.Table | None) -> Windows:
     return Windows(index[kept], tuple(stage[kept].tolist()), begin[kept], seconds[kept], steps[kept], items[kept])
 
 
-def _steady_step_seconds(windows: Windows) -> Array:
+def _steady_step_seconds(windows: Windows) -> statistics.Array:
     steady = [stage == "steady" for stage in windows.stage]
     return windows.seconds[steady] / windows.steps[steady]
 
@@ -454,7 +452,7 @@ def _cell(
     return replace(cell, step=step_of(cell.measured), items_per_step=_items_per_step(cell.measured))
 
 
-def step_of(repeats: Sequence[StoredRepeat]) -> Estimate | None:
+def step_of(repeats: Sequence[StoredRepeat]) -> statistics.Estimate | None:
     """Seconds a step. With one repeat, either level of an unsteady one may be the one to come: the interval holds both."""
     step = statistics.step_estimate([repeat.steady for repeat in repeats])
     if step is None:

@@ -22,7 +22,6 @@ from bench import rules
 from runner import known_messages, trees
 from runner.errors import ExitCode
 from runner.results.on_disk import derived
-from runner.results.on_disk.derived import parcel_name as parcel_name
 from runner.results.on_disk.schema import SCHEMA_VERSION as SCHEMA_VERSION
 from runner.results.on_disk.schema import TABLES as TABLES
 from runner.results.on_disk.schema import StoreError as StoreError
@@ -128,7 +127,7 @@ class RunStore:
         """Store the parcel of one ended repeat. The rows that were made of it are kept until the tables are written."""
         if len(rows["cells"]) != 1:
             raise ValueError("a repeat has exactly one row in cells")
-        name = parcel_name(cell_id, repeat)
+        name = derived.parcel_name(cell_id, repeat)
         tables = {
             table: derived.table_of(table, some, self.run_id, cell_id, repeat) for table, some in rows.items() if some
         }

@@ -24,7 +24,6 @@ from runner.engines.probe import HELD_BY_OTHERS, OPENS_NONE, Pulse
 from runner.errors import HOST_FAULTS, EngineError, EngineGoneError, system_fault
 from runner.known_messages import due_again
 from runner.machine import telemetry
-from runner.machine.telemetry import lost_board
 from runner.machine.telemetry_cpu import Row
 from runner.messages.of_gpus import DEVICE_TAKEN
 from runner.results.parcel import (
@@ -293,7 +292,7 @@ class Attempt:
                 self._running = None
             recorder.close()
         self._settle(ended, recorder, cache)
-        self.lost = self.lost or recording.lost or (lost_board(self.boards) if ended.code else None)
+        self.lost = self.lost or recording.lost or (telemetry.lost_board(self.boards) if ended.code else None)
         if self.stopped or self.lost or self.passing or self.cut:
             return None
         killed = ended.code in _ENGINE_ENDED and not (ended.out_of_memory or self._ended_by or recorder.problem)

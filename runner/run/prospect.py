@@ -20,8 +20,6 @@ from runner.plan.request import BEST
 from runner.results import store
 from runner.results.rank.time_to_loss import FEWEST_SEEDS
 from runner.run import budget, dispatch
-from runner.run.budget import Agenda, Forecast, forecast
-from runner.run.dispatch import Job
 from runner.run.options import Options
 from runner.text import length, plural
 
@@ -55,11 +53,11 @@ class Prospect:
         return self.options.repeats or few.get(len(self.plan.cells), REPEATS)
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[dispatch.Job]:
         """Every repeat of every cell, in shuffled blocks. `Agenda.next_step` says which come first."""
         return dispatch.blocks(self.plan.cells, self.repeats, self.options.seed)
 
-    def jobs_left(self, run: store.RunStore) -> list[Job]:
+    def jobs_left(self, run: store.RunStore) -> list[dispatch.Job]:
         """The jobs that have not ended in this run: of each cell as many as it lacks, since a repeat may have had another number.
 
         A repeat that failed by a fault of its machine is left: `runner.run.execution.clear_up` removes it.
@@ -78,20 +76,20 @@ class Prospect:
                 left.append(job)
         return left[::-1]
 
-    def boards(self, jobs: Sequence[Job]) -> list[str]:
+    def boards(self, jobs: Sequence[dispatch.Job]) -> list[str]:
         """The GPUs that the runner holds for these jobs: none where all of them run on the CPU."""
         return [gpu.board for gpu in self.machine.gpus] if any(job.cell.device_kind == "cuda" for job in jobs) else []
 
-    def leased(self, jobs: Sequence[Job]) -> list[str]:
+    def leased(self, jobs: Sequence[dispatch.Job]) -> list[str]:
         """The leases of a run: the GPUs, and the CPUs if some of these jobs run on them."""
         on_cpus = any(job.cell.device_kind == "cpu" for job in jobs)
         return [*self.boards(jobs), *([lease.CPUS] if on_cpus else [])]
 
-    def lanes(self, jobs: Sequence[Job]) -> int:
+    def lanes(self, jobs: Sequence[dispatch.Job]) -> int:
         """How many of these jobs run at a time."""
         return budget.lanes(jobs, self.machine)
 
-    def expected_seconds(self, jobs: Sequence[Job]) -> float:
+    def expected_seconds(self, jobs: Sequence[dispatch.Job]) -> float:
         """A rough length of these jobs on this machine: GPU cells side by side, then the CPU's one after another."""
         spans = budget.spans_of(
             [job for job in jobs if job.cell.device_kind != "cpu"], self.machine, self.durations.seconds
@@ -101,7 +99,7 @@ class Prospect:
         in_line = sum(many * self.durations.seconds(cell) for cell, many in repeats.items())
         return max((span.end for span in spans), default=0.0) + in_line
 
-    def expectations(self, jobs: Sequence[Job]) -> dict[str, Any]:
+    def expectations(self, jobs: Sequence[dispatch.Job]) -> dict[str, Any]:
         """The fields of run.json on lengths: of each cell a repeat, of all of these jobs, and of the cells that have ended."""
         seconds, guessed = self.durations.seconds, self.durations.guessed
         cells = self.plan.cells
@@ -111,14 +109,14 @@ class Prospect:
             "left": {"repeats": len(jobs), "seconds": round(self.expected_seconds(jobs), 3)},
         }
 
-    def agenda(self) -> Agenda:
+    def agenda(self) -> budget.Agenda:
         """The facts that the steps of the run depend on."""
         cells = self.plan.cells
         parts = {name: self.engine.parts(self.images[name]) for name in dict.fromkeys(cell.image for cell in cells)}
         contending = self.options.modes == BEST
         groups = tiers(cells, self.images, contending)
         unsettled = budget.NotYetKnown(cells) if contending and self.options.repeats is None else None
-        return Agenda(self.machine, self.durations, groups, parts, self.repeats, unsettled, contending)
+        return budget.Agenda(self.machine, self.durations, groups, parts, self.repeats, unsettled, contending)
 
     def facts(self) -> dict[str, Any]:
         """Facts for run.json beside those of every run."""
@@ -145,7 +143,7 @@ class Prospect:
         return f"{self.fetch_bytes() / 1e9:.2f} GB"
 
 
-def left_out(prospect: Prospect, held: Forecast) -> Iterator[str]:
+def left_out(prospect: Prospect, held: budget.Forecast) -> Iterator[str]:
     """The columns (a network at a precision) of the first group that a new run with several precisions does not begin, as a sentence."""
     first = prospect.agenda().groups[0] if held.spans else ()
     begun = {(span.job.cell.workload, span.job.cell.precision) for span in held.spans}
@@ -155,7 +153,7 @@ def left_out(prospect: Prospect, held: Forecast) -> Iterator[str]:
         yield f"not begun, since the time does not suffice to compare frameworks in: {names}"
 
 
-def of_images(prospect: Prospect, jobs: Sequence[Job], held: Forecast, minutes: float) -> Iterator[str]:
+def of_images(prospect: Prospect, jobs: Sequence[dispatch.Job], held: budget.Forecast, minutes: float) -> Iterator[str]:
     """The share of images in the time of a new run, what the next one holds, and what makes the images ready before."""
     agenda = prospect.agenda()
     unready = agenda.unready(())
@@ -163,7 +161,7 @@ def of_images(prospect: Prospect, jobs: Sequence[Job], held: Forecast, minutes: 
     if not unready or not held.left or prospect.options.nodes is not None:
         return
     if made := [step.image for step, _ in held.steps if step.image is not None]:
-        again = forecast(_with(agenda, made), jobs, minutes)
+        again = budget.forecast(_with(agenda, made), jobs, minutes)
         yield (
             f"about {length(agenda.preparing(made, unready))} of them go to making {plural(len(made), 'image')} ready, while nothing is "
             f"measured; the next such run finds {'it' if len(made) == 1 else 'them'} ready and holds {_counted(again)}"
@@ -171,7 +169,7 @@ def of_images(prospect: Prospect, jobs: Sequence[Job], held: Forecast, minutes: 
     # The frameworks that most people use come first.
     first = {cell.framework: cell.image for cell in agenda.groups[0]}
     missing = [image for image in dict.fromkeys(first.values()) if image in unready]
-    ready = forecast(_with(agenda, missing), jobs, minutes)
+    ready = budget.forecast(_with(agenda, missing), jobs, minutes)
     columns = dict.fromkeys((cell.framework, cell.precision) for cell in agenda.groups[0])
     if lost := [column for column in columns if column in _columns(ready) - _columns(held)]:
         size = sum({part: size for image in missing for part, size in agenda.parts[image].items()}.values())
@@ -182,7 +180,7 @@ def of_images(prospect: Prospect, jobs: Sequence[Job], held: Forecast, minutes: 
         )
 
 
-def _with(agenda: Agenda, images: Collection[str]) -> Agenda:
+def _with(agenda: budget.Agenda, images: Collection[str]) -> budget.Agenda:
     """The agenda once these images are ready, and with them the parts that others share."""
     here = {part for name in images for part in agenda.parts[name]}
     parts = {
@@ -192,17 +190,17 @@ def _with(agenda: Agenda, images: Collection[str]) -> Agenda:
     return replace(agenda, parts=parts)
 
 
-def _columns(held: Forecast) -> set[tuple[str, str]]:
+def _columns(held: budget.Forecast) -> set[tuple[str, str]]:
     return {(span.job.cell.framework, span.job.cell.precision) for span in held.spans}
 
 
-def _counted(held: Forecast) -> str:
+def _counted(held: budget.Forecast) -> str:
     cells = {span.job.cell for span in held.spans}
     frameworks = {cell.framework for cell in cells}
     return f"about {plural(len(held.spans), 'repeat')} of {plural(len(cells), 'cell')} of {plural(len(frameworks), 'framework')}"
 
 
-def _command(prospect: Prospect, agenda: Agenda, images: Sequence[str]) -> str:
+def _command(prospect: Prospect, agenda: budget.Agenda, images: Sequence[str]) -> str:
     """A run of one cell of each of these images."""
     cells = [cell for cell in agenda.groups[0] if cell.image in images]
     frameworks = ",".join(dict.fromkeys(cell.framework for cell in cells))

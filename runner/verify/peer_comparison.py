@@ -18,7 +18,6 @@ from runner.results.student import student_quantile
 from runner.verify import outliers
 from runner.verify.probes.load import fleets_of_loads, groups_of_loads, read_loads
 from runner.verify.references import comparability
-from runner.verify.references.comparability import reference_for
 from runner.verify.references.saved import Reference
 from runner.verify.verification import CellFinding, Verification
 
@@ -264,7 +263,7 @@ class _Judge:
 
     def kind(self, cell: CellFinding) -> outliers.ScatterModel:
         """How the devices of a cell are compared: by what an index knows of their model, where it has enough machines."""
-        chosen = reference_for(cell.facts, self.references)
+        chosen = comparability.reference_for(cell.facts, self.references)
         logs = comparability.machine_logs(chosen.cell) if chosen.cell else []
         if len(logs) < comparability.FEWEST_KNOWN:
             return outliers.DEVICE

@@ -193,7 +193,7 @@ def test_a_shared_layer_goes_to_a_registry_once_and_serves_the_build_of_another_
 ) -> None:
     first, second = locked("scratch", *FIRST), locked("scratch-jax", *SECOND)
     uploaded: list[str] = []
-    watch = shelf.watch
+    watch = shelf.docker_client.watch
 
     def counting(*arguments: Any) -> Iterator[Any]:
         for message in watch(*arguments):
@@ -201,7 +201,7 @@ def test_a_shared_layer_goes_to_a_registry_once_and_serves_the_build_of_another_
                 uploaded.append(message["id"])
             yield message
 
-    monkeypatch.setattr(shelf, "watch", counting)
+    monkeypatch.setattr(shelf.docker_client, "watch", counting)
     for image in (first, second):
         builder.build(image, client=client)
         shelf.push(client, recipes.recipe(image), registry)

@@ -371,7 +371,7 @@ def test_a_pin_of_another_lock_costs_no_download(
     pushed = shelf.push(client, recipes.recipe(small), registry)
     locking.pin_published(small, pushed)
     forget(client)
-    monkeypatch.setattr(shelf, "pull_image", None)  # a pull would be an error
+    monkeypatch.setattr(shelf.docker_client, "pull_image", None)  # a pull would be an error
     with open(small.lock_path, "a") as file:
         file.write("# another lock\n")
     said: list[str] = []

@@ -18,7 +18,6 @@ from runner.cli.images import Names, SomeNames, chosen
 from runner.cli.shared import PLAIN, TextOrJson, note
 from runner.errors import UserError, one_code
 from runner.images import consistency, generated_files
-from runner.images.generated_files import write
 from runner.images.recipe import recipe
 from runner.results.on_disk.image_names import NO_LOCK, is_address
 from runner.terminal import folded, print_table
@@ -178,7 +177,7 @@ def _print_foreign(record: ForeignImageRecord) -> None:
 
 def files() -> None:
     """Prints the path of each file."""
-    for path in write(chosen(None)):
+    for path in generated_files.write(chosen(None)):
         typer.echo(str(path))
 
 

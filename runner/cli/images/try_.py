@@ -22,7 +22,6 @@ from runner.engines.docker.engine import DockerEngine
 from runner.engines.process.venv import VenvEngine
 from runner.errors import ExitCode, UserError, code_of, one_code, whole_code
 from runner.images import compiled
-from runner.images.compiled import Target, load_targets
 from runner.images.tried import Tried, adapter_sha256, offered, read_record, recorded, shortcomings, write_record
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.plan.plan import plan
@@ -42,7 +41,7 @@ def offered_steps(
     image: Image,
     workloads: Mapping[str, Workload],
     frameworks: Mapping[str, Framework],
-    targets: Mapping[str, Target],
+    targets: Mapping[str, compiled.Target],
 ) -> dict[tuple[str, str, str], tuple[int, list[str]]]:
     """(framework, workload, precision) -> (batch, the names of the targets on which the plan has it, in the order of `targets`).
 
@@ -169,7 +168,7 @@ class _Wanted(NamedTuple):
 
 def _compiled(image: Image, names: list[str], wanted: _Wanted) -> ExitCode:
     """Compile the steps of an image for GPUs that are not here; the exit code of that. A record is written with each step."""
-    targets = load_targets()
+    targets = compiled.load_targets()
     _there("--compile-for", names, targets)
     for why in filter(None, map(compilation.why_not, image.frameworks)):
         note(f"{image.name}: {why}")

@@ -32,7 +32,6 @@ from runner.engines.docker.container import (
     prepare_cache,
 )
 from runner.engines.docker.foreign_image import with_bench
-from runner.engines.docker.read_back import STDERR, STDOUT, read_frames
 from runner.engines.process.process import is_dead, owner_of
 from runner.errors import UserError, system_fault
 from runner.images import builder, docker_client
@@ -351,7 +350,7 @@ class DockerRunning:
         # Not known yet, or never.
         self._init: int | None = None
         self._stream = stream
-        self._frames = read_frames(stream.fileno())  # one iterator: a frame that is half read continues
+        self._frames = read_back.read_frames(stream.fileno())  # one iterator: a frame that is half read continues
         self._log = bytearray()
         self._exit: Exit | None = None
         self._lock = threading.Lock()
@@ -371,10 +370,10 @@ class DockerRunning:
         """Standard output as the engine hands it over, until the container ends; keeps the end of standard error."""
         try:
             for stream, part in self._frames:
-                if stream == STDERR:
+                if stream == read_back.STDERR:
                     self._log += part
                     del self._log[:-LOG_TAIL_BYTES]
-                elif stream == STDOUT:
+                elif stream == read_back.STDOUT:
                     yield part
         except OSError as error:  # the engine is gone; wait() asks what became of the container
             self._log += f"\nthe connection to the Docker Engine broke: {error}".encode()

@@ -11,7 +11,6 @@ from pathlib import Path
 from runner.errors import UserError
 from runner.machine.devices import Machine
 from runner.nodes.transports import transport
-from runner.nodes.transports.transport import Node, Nodes, NodesError
 from runner.paths import find_program
 from runner.results.store import read_bytes
 from runner.text import in_a_line, plural
@@ -19,7 +18,7 @@ from runner.text import in_a_line, plural
 # `local:N`: agents on this machine.
 
 
-class Local(Nodes):
+class Local(transport.Nodes):
     """Agents on this machine, each with a part of its CPUs and GPUs."""
 
     shares_machine = True
@@ -27,7 +26,7 @@ class Local(Nodes):
     def __init__(self, count: int, machine: Machine) -> None:
         boards = list(dict.fromkeys(gpu.board for gpu in machine.gpus))
         if boards and count > len(boards):
-            raise NodesError(
+            raise transport.NodesError(
                 f"--nodes local:{count}: this machine has {plural(len(boards), 'GPU')} to use, and each node needs one; "
                 f"say local:{len(boards)}, or --gpus none"
             )
@@ -38,7 +37,7 @@ class Local(Nodes):
         )
         uuids = [[gpu.uuid for gpu in machine.gpus if boards.index(gpu.board) % count == at] for at in range(count)]
         self._nodes = [
-            Node(
+            transport.Node(
                 f"local-{at + 1}",
                 (sys.executable, *transport.AGENT),
                 _part(cores, at, count) if alone else None,
@@ -49,7 +48,7 @@ class Local(Nodes):
             for at in range(count)
         ]
 
-    def there(self) -> Sequence[Node]:
+    def there(self) -> Sequence[transport.Node]:
         return self._nodes
 
 
@@ -64,7 +63,7 @@ _MOST_HOSTS_BYTES = 1 << 20
 _HOST = re.compile(r"(?=.{1,101}\Z)([A-Za-z0-9][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
-class Ssh(Nodes):
+class Ssh(transport.Nodes):
     """An agent on each host of a file, by the system's ssh, which must not need a password."""
 
     shares_machine = False
@@ -74,10 +73,10 @@ class Ssh(Nodes):
         self._path = path
         self._program = find_program("ssh")
         if self._program is None:
-            raise NodesError("--nodes ssh: there is no program ssh on PATH; install OpenSSH's client")
+            raise transport.NodesError("--nodes ssh: there is no program ssh on PATH; install OpenSSH's client")
         self.there()
 
-    def there(self) -> Sequence[Node]:
+    def there(self) -> Sequence[transport.Node]:
         """The hosts, as the file has them now. A line is HOST, or HOST and the Python of the installation there."""
         try:
             text = read_bytes(self._path, _MOST_HOSTS_BYTES).decode("utf-8-sig")
@@ -85,7 +84,7 @@ class Ssh(Nodes):
             raise UserError(
                 f"--nodes ssh: {self._path} cannot be read ({error}); name a file with a host a line"
             ) from None
-        nodes: dict[str, Node] = {}
+        nodes: dict[str, transport.Node] = {}
         for number, line in enumerate(text.splitlines(), 1):
             host, *more = line.partition("#")[0].split() or [""]
             if not host:
@@ -97,7 +96,7 @@ class Ssh(Nodes):
                 )
             if host in nodes:
                 raise UserError(f"{self._path}:{number}: {host} is there twice; remove one line")
-            nodes[host] = Node(host, self._command(host, more[0] if more else sys.executable))
+            nodes[host] = transport.Node(host, self._command(host, more[0] if more else sys.executable))
         if not 0 < len(nodes) <= _MOST_HOSTS:
             raise UserError(f"{self._path} names {plural(len(nodes), 'host')}; it must name 1 to {_MOST_HOSTS}")
         return list(nodes.values())

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from runner.results import cells, parity, store
-from runner.results.cells import StoredCell
 from runner.results.gpu_facts import bare_model
 from runner.results.on_disk.image_names import as_file_name
 from runner.results.on_disk.observed import observed
@@ -43,7 +42,7 @@ MOST_NAMED = 10
 class Measured:
     """One stored cell."""
 
-    cell: StoredCell
+    cell: cells.StoredCell
     facts: Facts
     ceilings: Ceilings | None
     telemetry: Telemetry | None
@@ -101,7 +100,7 @@ def _proved(checks: pa.Table) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _ceilings(folder: Path, cell: StoredCell) -> Ceilings | None:
+def _ceilings(folder: Path, cell: cells.StoredCell) -> Ceilings | None:
     """The ceilings that the run measured for this cell's environment; None where it measured none."""
     stored = ceilings_path(folder, cell.image, cell.framework, cell.key.device_kind)
     path = folder / "ceilings" / stored.name  # the names are a stored row's: none of them leads out of the folder
@@ -113,7 +112,7 @@ def _ceilings(folder: Path, cell: StoredCell) -> Ceilings | None:
         raise store.StoreError(f"{path}: {error}; remove the file, or restore it") from None
 
 
-def _telemetry(telemetry: Mapping[Place, pa.Table], cell: StoredCell) -> Telemetry | None:
+def _telemetry(telemetry: Mapping[Place, pa.Table], cell: cells.StoredCell) -> Telemetry | None:
     """Of the first repeat that has some; None where the run kept none."""
     for repeat in cell.repeats:
         rows = telemetry.get((cell.run_id, cell.cell_id, repeat.number))

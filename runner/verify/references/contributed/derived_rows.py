@@ -27,7 +27,6 @@ from runner.admission.sets import NoisePrint, Place, noises
 from runner.engines.process import installed
 from runner.errors import UserError
 from runner.kit import archive
-from runner.kit.archive import Archive, ArchiveError
 from runner.kit.imported import Imported, import_archive
 from runner.kit.shared_run import Bundle, Pseudonym, RunFacts, SharedCell
 from runner.paths import PROJECT, cache_folder
@@ -168,7 +167,7 @@ class Derived(Frozen):
 def derived(path: Path) -> Derived:
     """The rows of a bundle. Raises UserError for a file that is no bundle."""
     if path.is_symlink():
-        raise ArchiveError(f"{path} is a link; bring the bundle itself")
+        raise archive.ArchiveError(f"{path} is a link; bring the bundle itself")
     bundle = archive.read(path)
     # The newest rules judge: what they refuse is refused in an old bundle as well.
     cached = cache_folder() / "contributed" / f"{bundle.sha256}-{judges_digest()[:16]}.json"
@@ -188,10 +187,10 @@ def judges_digest() -> str:
     return hashlib.sha256(f"{rules_digest()} {identity.digest(names, str(PROJECT))}".encode()).hexdigest()
 
 
-def _made(bundle: Archive) -> Derived:
+def _made(bundle: archive.Archive) -> Derived:
     facts = bundle.facts
     if not isinstance(facts, RunFacts):
-        raise ArchiveError(
+        raise archive.ArchiveError(
             f"{bundle.path} is a kit's archive, which has names: `runner import` it, and `runner share` the run"
         )
     place = place_of(facts, bundle.sha256)

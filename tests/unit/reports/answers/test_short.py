@@ -330,7 +330,7 @@ def test_no_answer_has_more_than_eight_words_or_is_cut_within_a_sentence(framewo
         headline, *cards = answered(found)
         assert 0 < len(headline.words.split()) <= short.MOST_OF_HEADLINE, headline.words
         for answer in (headline, *cards):
-            assert answer is headline or 0 < len(answer.words.split()) <= short.MOST_WORDS, answer.words
+            assert answer is headline or 0 < len(answer.words.split()) <= short.standing_words.MOST_WORDS, answer.words
             assert answer.words.split()[-1] not in ("as", "and", "on", "or", "to", "change"), answer.words
 
 

@@ -78,7 +78,7 @@ class Site:
         patch.setattr(preflight, "gather", lambda *_: contextlib.nullcontext(WELL))
         patch.setattr(preflight, "folders", lambda _: iter(()))
         patch.setattr(preflight, "look_ahead", self.look_ahead)
-        patch.setattr(preflight, "measure", lambda *_: self.rates)
+        patch.setattr(preflight.ceilings, "measure", lambda *_: self.rates)
         patch.setattr(preflight, "measure_bits", lambda *words: self.bits[words[3].device_uuids[0]])
         patch.setattr(trial, "imports", lambda *_: ({"torch": "2.13.0"}, {}))
         patch.setattr(trial, "check_adapter", lambda *words: self.parity[words[-1].device_uuids[0]])

@@ -275,7 +275,7 @@ def test_a_container_that_the_engine_made_and_did_not_tell_of_in_time_is_swept(
     client: Any = SimpleNamespace(host=None, api=api, containers=SimpleNamespace(create=create), close=lambda: None)
     engine = DockerEngine()
     engine.__dict__ |= {"_client": client, "_info": {}}
-    monkeypatch.setattr(docker_engine, "connect", lambda *_: client)
+    monkeypatch.setattr(docker_engine.docker_client, "connect", lambda *_: client)
     with pytest.raises(EngineGoneError, match="could not be made"):
         engine.start(Launch(prepared, [], Slot("cpu", (), (), None), "run", tmp_path / "cache"))
     assert engine.sweep() == 0
@@ -296,7 +296,7 @@ def test_containers_that_hang_are_removed_side_by_side(monkeypatch: pytest.Monke
     client: Any = SimpleNamespace(host=None, api=api, close=lambda: None)
     engine = DockerEngine()
     engine.__dict__ |= {"_client": client, "_left": list(names)}
-    monkeypatch.setattr(docker_engine, "connect", lambda *_: client)
+    monkeypatch.setattr(docker_engine.docker_client, "connect", lambda *_: client)
     assert engine.sweep() == 0
     assert not together.broken
     assert sorted(engine._left) == names
@@ -343,7 +343,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Stuck
 
     def make(**options: Any) -> tuple[Stuck, Any, list[str], socket.socket]:
         engine, left = Stuck(**options), list[str]()
-        monkeypatch.setattr(docker_engine, "connect", lambda *_: engine)
+        monkeypatch.setattr(docker_engine.docker_client, "connect", lambda *_: engine)
         ours, theirs = socket.socketpair()
         stream = socket.SocketIO(ours, "rb")
         made.append((engine, theirs, ours))

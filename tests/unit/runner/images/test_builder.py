@@ -225,9 +225,9 @@ def test_a_base_image_that_cannot_be_had_is_a_short_sentence_with_the_remedy(mon
     def refuse(*_: object) -> None:
         raise DockerError(said, said)
 
-    monkeypatch.setattr(builder, "find_image", lambda *_: None)
+    monkeypatch.setattr(builder.docker_client, "find_image", lambda *_: None)
     monkeypatch.setattr(builder.registry, "has_published", lambda *_: False)
-    monkeypatch.setattr(builder, "registry_digest", refuse)
+    monkeypatch.setattr(builder.docker_client, "registry_digest", refuse)
     image = load_catalog()["torch-2.13.0-cpu"]
     reason = builder.missing_base(None, recipes.recipe(image, None))  # type: ignore[arg-type]
     assert reason is not None

@@ -69,7 +69,7 @@ def stored(project: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
         return DIGEST
 
     monkeypatch.setattr(build, "connect", lambda: None)
-    monkeypatch.setattr(registry, "registry_digest", registry_digest)
+    monkeypatch.setattr(registry.docker_client, "registry_digest", registry_digest)
     return names
 
 
@@ -105,7 +105,7 @@ def test_an_image_of_a_cancelled_run_is_planned_until_it_is_in_the_registry(proj
 
 
 def test_a_registry_is_asked_for_many_images_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "registry_digest", lambda *_: time.sleep(0.1))
+    monkeypatch.setattr(registry.docker_client, "registry_digest", lambda *_: time.sleep(0.1))
     recipes = [recipe.recipe(image) for image in load_catalog().values()]
     begin = time.monotonic()
     assert registry.missing(None, recipes, HOST) == []  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def test_a_registry_that_does_not_answer_ends_the_plan_and_is_not_taken_for_an_e
     def refuse(*_: object) -> str:
         raise DockerError("the digest could not be read: the registry does not answer (timeout)", "timeout")
 
-    monkeypatch.setattr(registry, "registry_digest", refuse)
+    monkeypatch.setattr(registry.docker_client, "registry_digest", refuse)
     ended = CliRunner().invoke(app, ["images", "ci-matrix", "--missing-from", HOST])
     assert (ended.exit_code, ended.stdout) == (4, "")
     assert "the registry does not answer" in ended.stderr
@@ -155,7 +155,7 @@ def test_the_tag_changes_with_what_the_labels_and_build_arguments_say(
 
 
 def test_a_stale_pin_costs_no_download(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "pull_image", None)  # a call would be an error
+    monkeypatch.setattr(registry.docker_client, "pull_image", None)  # a call would be an error
     said: list[str] = []
     stale = published(image, "0" * 12 + "-" + "1" * 12)
     assert registry.pull(None, stale, said.append) is None  # type: ignore[arg-type]
@@ -167,8 +167,8 @@ def test_layers_of_a_published_image_are_the_cache_where_only_the_bench_differs(
     image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pulled: list[str] = []
-    monkeypatch.setattr(registry, "pull_image", lambda client, reference: pulled.append(reference))
-    monkeypatch.setattr(registry, "find_image", lambda *_: None)
+    monkeypatch.setattr(registry.docker_client, "pull_image", lambda client, reference: pulled.append(reference))
+    monkeypatch.setattr(registry.docker_client, "find_image", lambda *_: None)
     here: list[object] = []
     client: Any = SimpleNamespace(images=SimpleNamespace(list=lambda filters: here))
     layers = recipe.recipe(image).layers
@@ -192,13 +192,15 @@ def test_the_layers_that_images_share_are_pulled_by_the_digest_that_was_pinned_a
     monkeypatch.setattr(registry, "LAYERS", tmp_path / "layers.toml")
     asked: list[str] = []
     stranger = SimpleNamespace(labels={"dlbench.base_id": "sha256:base"}, tag=lambda *_: True)
-    monkeypatch.setattr(registry, "pull_image", lambda client, reference: asked.append(reference) or stranger)
+    monkeypatch.setattr(
+        registry.docker_client, "pull_image", lambda client, reference: asked.append(reference) or stranger
+    )
     client: Any = None
     tag = recipe.recipe(image).base_tag
     name = tag.partition("/")[2]
     assert not registry.pull_common(client, tag, "sha256:base", HOST)
     assert asked == []
-    monkeypatch.setattr(registry, "registry_digest", lambda client, reference: DIGEST)
+    monkeypatch.setattr(registry.docker_client, "registry_digest", lambda client, reference: DIGEST)
     wanted = recipe.recipe(image)
     assert name in registry.pin_layers(client, [wanted], HOST)
     assert len(registry.layer_digests()) == 1 + len(wanted.nvidia_tags)
@@ -221,7 +223,7 @@ def test_a_digest_that_is_none_is_named_with_its_file_and_the_fix(
 def test_an_image_that_is_not_what_its_pin_says_is_not_used(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = published(image, recipe.recipe(image).input_tag)
     labels = wanted.labels("") | {"dlbench.bench_sha256": "0"}
-    monkeypatch.setattr(registry, "pull_image", lambda *_: SimpleNamespace(labels=labels))
+    monkeypatch.setattr(registry.docker_client, "pull_image", lambda *_: SimpleNamespace(labels=labels))
     said: list[str] = []
     assert registry.pull(None, wanted, said.append) is None  # type: ignore[arg-type]
     assert "was built from another bench, which its tag does not say" in said[-1]
@@ -396,7 +398,7 @@ def test_only_a_finished_image_gets_the_tag_of_its_inputs(
     pushed: list[str] = []
     wanted = recipe.recipe(image)
     kinds = {"latest": "latest", wanted.input_tag: "inputs"}
-    monkeypatch.setattr(registry, "find_image", lambda *_: None)
+    monkeypatch.setattr(registry.docker_client, "find_image", lambda *_: None)
     monkeypatch.setattr(registry, "_push", lambda *words: pushed.append(kinds.get(words[3], "base")) or DIGEST)
     assert registry.push(None, wanted, HOST, **options).endswith(f"@{DIGEST}")  # type: ignore[arg-type]
     assert pushed == tags
@@ -416,9 +418,13 @@ def test_an_index_is_of_both_images_and_another_architecture_has_tags_of_its_own
     monkeypatch.setattr(registry, "_push_index", lambda name, both: indexes.append((name, both)) or "sha256:index")
     other = "sha256:" + "a" * 64
     monkeypatch.setattr(
-        registry, "registry_digest", lambda _, name: other if name.endswith(f":{wanted.input_tag}-arm64") else ""
+        registry.docker_client,
+        "registry_digest",
+        lambda _, name: other if name.endswith(f":{wanted.input_tag}-arm64") else "",
     )
-    monkeypatch.setattr(registry, "find_image", lambda *_: SimpleNamespace(attrs={"Architecture": "amd64"}))
+    monkeypatch.setattr(
+        registry.docker_client, "find_image", lambda *_: SimpleNamespace(attrs={"Architecture": "amd64"})
+    )
     repository = f"{HOST}/{image.name}"
     client: Any = None
     assert registry.push(client, wanted, HOST, index="arm64") == f"{repository}:{wanted.input_tag}@sha256:index"
@@ -427,7 +433,9 @@ def test_an_index_is_of_both_images_and_another_architecture_has_tags_of_its_own
     # The tag of the inputs is never one architecture's alone.
     assert wanted.input_tag not in pushed
     pushed.clear()
-    monkeypatch.setattr(registry, "find_image", lambda *_: SimpleNamespace(attrs={"Architecture": "arm64"}))
+    monkeypatch.setattr(
+        registry.docker_client, "find_image", lambda *_: SimpleNamespace(attrs={"Architecture": "arm64"})
+    )
     assert registry.push(client, wanted, HOST, finish=False) == f"{repository}:{wanted.input_tag}-arm64@{DIGEST}"
     assert all(tag.endswith("-arm64") for tag in pushed)
     with pytest.raises(registry.RegistryError, match="is built for arm64; push it, and the index on x86_64"):

@@ -535,7 +535,7 @@ def test_an_environment_that_cannot_be_made_leaves_nothing(
     catalog: dict[str, Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(trial, "missing_programs", lambda _: None)
+    monkeypatch.setattr(trial.venv, "missing_programs", lambda _: None)
     monkeypatch.setattr(trial, "find_interpreter", lambda _: Interpreter(Path(sys.executable), "3.13.0"))
 
     class New:
@@ -545,7 +545,7 @@ def test_an_environment_that_cannot_be_made_leaves_nothing(
         def install(self, lock: Path) -> None:
             raise error
 
-    monkeypatch.setattr(trial, "NewEnvironment", New)
+    monkeypatch.setattr(trial.venv, "NewEnvironment", New)
     with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else EngineError):
         trial.environment(catalog["torch-2.15.0-cu132"], trial.TrialEngine(), lambda _: None)
     assert not [path for path in tmp_path.rglob("torch-*") if path.is_dir()]

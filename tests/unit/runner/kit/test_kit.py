@@ -262,7 +262,7 @@ def test_a_step_that_is_cut_off_twice_has_hung(tmp_path: Path, monkeypatch: pyte
 def test_a_cell_whose_gpu_is_lost_is_not_done_and_no_other_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(attempt, "lost_board", lambda _: "cpu")
+    monkeypatch.setattr(attempt.telemetry, "lost_board", lambda _: "cpu")
     do(tmp_path, monkeypatch, "raise SystemExit(1)", why="its GPU fell off the bus")
     assert "cell torch gru-imdb fp32: its GPU fell off the bus" in capsys.readouterr().err
     assert not list((tmp_path / "steps").iterdir())

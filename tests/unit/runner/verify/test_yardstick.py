@@ -124,7 +124,7 @@ def test_beside_other_work_only_the_reference_blas_is_told(
 ) -> None:
     busy = {"load": 7.5}
     own, here = (each.model_copy(update=busy) for each in (rates(6, 6, libraries), rates(40)))
-    monkeypatch.setattr(preflight, "measure_yardstick", lambda *_: here)
+    monkeypatch.setattr(preflight.ceilings, "measure_yardstick", lambda *_: here)
     product = preflight._beside_yardstick("product", "torch", own, cast(Slot, None))
     assert product.status == status
     ceilings = preflight._ceilings("ceilings", own, "torch", None)
