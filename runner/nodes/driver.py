@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from runner.admission.admit import image_of, store_parcel
 from runner.admission.judges import HostFacts
@@ -91,10 +92,6 @@ def _measures_until(ends_at: float, now: float) -> float:
     return ends_at if math.isinf(ends_at) else ends_at - min(_END_SECONDS, _END_SHARE * max(0.0, ends_at - now))
 
 
-# The states of a node that may take work later.
-_NOT_READY = ("wait", "prepare", "prepared", "opening")
-
-
 @dataclass
 class Sentences:
     """A limit on a node's sentences for the terminal: many at once, and then one in some seconds. A broken agent would fill it."""
@@ -126,14 +123,14 @@ class _Site:
     # Still to be prepared, the next one first.
     images: list[str]
     digests: dict[str, str] = field(default_factory=dict)
-    # wait: for its turn to prepare | prepare | prepared | opening: its agent is started again | ready: it measures, or has measured | gone
-    state: str = "wait"
-    # When its agent was started again.
-    since: float = 0.0
+    # joining | ready: it measures, or has measured | silent: given up, but its agent may come back | gone
+    state: Literal["joining", "ready", "silent", "gone"] = "joining"
     begun: bool = False
-    # Given up after a silence; its agent may come back.
-    hung: bool = False
-    reopened: bool = False
+    # It was told to prepare the first of `images`.
+    prepares: bool = False
+    # When its agent was started a second time. Until that one answers, `member` is the first one. 0: never.
+    reopened: float = 0.0
+    # Why it was lost.
     why: str = ""
     # It gets no more work in this run.
     drained: bool = False
@@ -217,7 +214,7 @@ class Driver:
 
     def _is_awaited(self) -> bool:
         """True if a node is not ready yet."""
-        return any(site.state in _NOT_READY for site in self._sites.values())
+        return any(site.state == "joining" for site in self._sites.values())
 
     # --- nodes
 
@@ -237,25 +234,29 @@ class Driver:
     def _prepare_some(self) -> None:
         """Let the next nodes prepare their images: one at a time on one machine, else so many as a registry can serve."""
         most = 1 if self._fleet.nodes.shares_machine else _MOST_PREPARING
-        busy = sum(site.state == "prepare" for site in self._sites.values())
-        for site in self._sites.values():
-            if busy < most and site.state == "wait" and site.begun:
-                site.state, busy = "prepare", busy + 1
+        joining = {
+            name: site
+            for name, site in self._sites.items()
+            if site.state == "joining" and site.member is self._fleet.members[name]
+        }
+        busy = sum(site.prepares for site in joining.values())
+        for site in joining.values():
+            if busy < most and site.begun and site.images and not site.prepares:
+                busy += 1
                 self._prepare_next(site)
-        if self._fleet.nodes.shares_machine and any(site.state in _NOT_READY[:2] for site in self._sites.values()):
+        if self._fleet.nodes.shares_machine and any(site.images or not site.begun for site in joining.values()):
             # Nothing is prepared beside a measurement.
             return
-        for name, site in self._sites.items():
-            if site.state == "prepared":
+        for name, site in joining.items():
+            if site.begun and not site.images:
                 site.state = "ready"
                 self._join(name, site)
 
     def _prepare_next(self, site: _Site) -> None:
-        if not site.images:
-            site.state = "prepared"
-            return
         assert site.member.link is not None
-        site.member.link.send(wire.Prepare(image=site.images[0]))
+        site.prepares = bool(site.images)
+        if site.images:
+            site.member.link.send(wire.Prepare(image=site.images[0]))
 
     def _join(self, name: str, site: _Site) -> None:
         cells = frozenset(cell for cell in site.cells if cell.image in site.digests)
@@ -268,15 +269,16 @@ class Driver:
         for name in silent:
             say(f"node {name} is silent: nothing was heard of it for half a minute; it gets no more cells meanwhile")
         for name in lost:
-            self._sites[name].hung = True
             self._lose(name, "nothing was heard of it for a minute and a half", ended=False)
+            self._sites[name].state = "silent"
         for name, count in self._tracker.overdue(now).items():
             results = f"{plural(count, 'finished result')} that it offered did not come in {OFFERED_SECONDS:.0f} s"
             self._cut_off(name, f"{results}, so the measurement is repeated")
         for name, site in self._sites.items():
-            if site.state == "opening" and now - site.since > LOOK_SECONDS:
+            member = self._fleet.members[name]
+            if site.state == "joining" and site.member is not member and now - site.reopened > LOOK_SECONDS:
                 site.state = "gone"
-                self._fleet.refuse(self._fleet.members[name], f"it did not answer in {LOOK_SECONDS:.0f} s")
+                self._fleet.refuse(member, f"it did not answer in {LOOK_SECONDS:.0f} s")
         self._prepare_some()
         if now >= self._again_at:
             self._again_at = now + _AGAIN_SECONDS
@@ -323,7 +325,7 @@ class Driver:
             say(f"node {name} is drained: cells were lost with it twice, so it gets no more")
         elif ended and believed and not site.reopened:
             self._fleet.open(site.member.node)
-            site.reopened, site.state, site.since = True, "opening", time.monotonic()
+            site.state, site.reopened = "joining", time.monotonic()
 
     # --- what is heard
 
@@ -345,12 +347,11 @@ class Driver:
         if site.cut:
             return
         if heard.message is None:
-            if site.state != "gone" or site.hung:
-                site.hung = False
+            if site.state != "gone":
                 self._lose(name, heard.why, ended=True, believed=not heard.broken)
             return
         may_return = self._tracker.heard(name, time.monotonic())
-        if site.hung:
+        if site.state == "silent":
             self._come_back(name, site, may_return)
         try:
             self._take(name, site, heard.message, heard.body)
@@ -367,7 +368,7 @@ class Driver:
 
     def _come_back(self, name: str, site: _Site, may_return: bool) -> None:
         """A node that had been given up says something again: what it still runs does not count."""
-        site.hung = False
+        site.state = "joining" if may_return else "gone"
         assert site.member.link is not None
         for attempt in self._tracker.given_up(name):
             site.member.link.send(wire.Stop(attempt=attempt))
@@ -376,11 +377,6 @@ class Driver:
         say(f"node {name} is back; results from before the reconnect are ignored")
         site.why += "; it came back"
         self._tracker.watch(name, time.monotonic())
-        if site.images or not site.begun:
-            site.state = "prepare" if site.begun else "wait"
-        else:
-            site.state = "ready"
-            self._join(name, site)
 
     def _take(self, name: str, site: _Site, message: wire.FromAgent, body: bytes) -> None:
         if isinstance(message, wire.Begun):
@@ -419,7 +415,7 @@ class Driver:
             self._gpu_lost(name, site, message.board)
 
     def _prepared(self, name: str, site: _Site, message: wire.Prepared) -> None:
-        if site.state != "prepare" or site.images[:1] != [message.image]:
+        if site.state != "joining" or not site.prepares or site.images[0] != message.image:
             raise FrameError(f"it prepared image {message.image} out of order")
         del site.images[0]
         if message.digest is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,9 +12,9 @@ import pytest
 from runner.nodes import driver as drivers
 from runner.nodes.driver import Driver
 from runner.nodes.fleet import Fleet, Heard, Member
-from runner.nodes.tracker import Verdict
+from runner.nodes.tracker import LOST_SECONDS, Verdict
 from runner.nodes.transports.transport import Node
-from runner.nodes.wire import Beat, Begun, FromAgent, FromDriver, Lost, Prepared, Progress, Refusal, Run, Said
+from runner.nodes.wire import Beat, Begun, FromAgent, FromDriver, Lost, Prepare, Prepared, Progress, Refusal, Run, Said
 from runner.run.dispatch import Job
 from runner.run.execution import limits_of
 from runner.run.options import Options
@@ -163,3 +164,15 @@ def test_a_gpu_may_be_lost_before_the_node_joins_and_gets_no_cell_then(by: By) -
     by.driver._start_all(1.0)
     assert [sent.cell for sent in by.link.sent if isinstance(sent, Run)] == [CPU_CELL]
     assert by.driver._tracker.homeless() == [Job(GPU_CELL, 1), Job(GPU_CELL, 2)]
+
+
+def test_a_node_that_was_silent_before_its_turn_to_prepare_has_it_when_it_is_back(
+    by: By, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drivers, "_MOST_PREPARING", 0)
+    by.say(Begun(spooled=()))
+    by.driver._look_at_the_clock(time.monotonic() + LOST_SECONDS + 1)
+    assert "nothing was heard" in by.driver._sites["n1"].why
+    monkeypatch.setattr(drivers, "_MOST_PREPARING", 1)
+    by.say(Beat())
+    assert by.link.sent[-1] == Prepare(image=CPU_CELL.image)
