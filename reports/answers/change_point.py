@@ -17,8 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from reports.answers import export
-from reports.answers.sessions import same
+from reports.answers import export, sessions
 from reports.data.model import MeasuredCell, Tables
 from runner.results.on_disk.roles import NamedCell
 from runner.results.statistics import ALPHA, FARTHEST, LEVEL, SEED, Array, Estimate
@@ -65,7 +64,7 @@ def broken(tables: Tables) -> tuple[Broken, ...]:
     runs: dict[tuple[object, ...], list[MeasuredCell]] = {}
     for cell in sorted(tables.cells, key=lambda cell: tables.order[cell.run_id]):
         if cell.status in ("ok", "failed"):
-            runs.setdefault(same(cell), []).append(cell)
+            runs.setdefault(sessions.same(cell), []).append(cell)
     found = []
     for cells in runs.values():
         failed = list(takewhile(lambda cell: cell.status == "failed" and not cell.ended_well, reversed(cells)))

@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from reports.answers import export
+from reports.answers import export, overview
 from reports.answers import left as of_runs
 from reports.answers.contrast import ALPHA, METHOD, OF_EVERY_IMAGE, Contrast, Side, as_ranked, shown
-from reports.answers.overview import drifts
 from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, matched, measured, unpaired
 from reports.answers.sessions import SHARED, CommonShift, between_runs, two_runs
 from reports.data.model import Profile, Tables
@@ -421,7 +420,7 @@ def _both(images: Sequence[set[str]]) -> list[str]:
 def remarks(comparison: Comparison) -> list[str]:
     """The lines under the table: the count of verdicts, how a run drifted, and each cell that has no partner, with the reason."""
     cells = [cell for row in comparison.rows for side in (row.before, row.after) for cell in side.cells]
-    drifted = [visible(str(drift), 300) for drift in drifts(cells)]
+    drifted = [visible(str(drift), 300) for drift in overview.drifts(cells)]
     missed = [
         f"not compared: {visible(cell.cell.name, 80)}, {visible(cell.cell.key.workload, 80)}: {visible(cell.reason, 200)}"
         for cell in comparison.unpaired

@@ -20,9 +20,7 @@ from reports.data.model import Group, MeasuredCell, Repeat
 from reports.wording import apart, between, bound, number, plural
 from runner.results import statistics, steadiness
 from runner.results.cells import resume_command, step_of
-from runner.results.on_disk import isolation, observed, roles
-from runner.results.on_disk.image_names import is_address
-from runner.results.on_disk.other_work import own_cpus
+from runner.results.on_disk import image_names, isolation, observed, other_work, roles
 from runner.results.rank.blocks import Blocks, moderated
 from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, in_blocks, within
 
@@ -91,7 +89,7 @@ def _recorded(cell: MeasuredCell) -> Iterator[tuple[str, str | roles.MemorySize]
     recorded: it may be younger than the run. Everything else has a key only where it was recorded, so no value is a value there.
     """
     columns = {name: cell.row.get(name) for name in _OF_CELL}
-    if is_address(cell.image):
+    if image_names.is_address(cell.image):
         # Its digest stands in for the lock that it does not have.
         del columns["lock_sha256"]
     columns["container"] = isolation.described(isolation.of_row(cell.row))
@@ -291,7 +289,7 @@ def observed_changes(before: Side, after: Side) -> tuple[ChangedFact, ...]:
     if not before.cells or not after.cells:
         return ()
     seen = [[repeat.observed for repeat in side.repeats] for side in (before, after)]
-    found = observed.changes(seen[0], seen[1], own_cpus(before.cells[0].environment) or 1)
+    found = observed.changes(seen[0], seen[1], other_work.own_cpus(before.cells[0].environment) or 1)
     return tuple(ChangedFact(*words) for words in found)
 
 

@@ -16,11 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bench import rules
-from reports.answers import standing_words
+from reports.answers import run_history, sessions, standing_words
 from reports.answers.contrast import Contrast, Side, differences, observed_changes
 from reports.answers.left import lacks, left
-from reports.answers.run_history import states
-from reports.answers.sessions import two_runs
 from reports.answers.standing import Standing, standing
 from reports.answers.to_loss import LossAnswer, loss_answers
 from reports.data.groups import Comparable, blocks_of, groups_of
@@ -200,13 +198,13 @@ def _changed(of_groups: Iterable[Mapping[str, Sequence[MeasuredCell]]], tables: 
     that was recorded changed."""
     of_runs: dict[tuple[str, str], list[tuple[Side, Side]]] = {}
     for copies in of_groups:
-        for state in (state for same in copies.values() for state in states(same)):
+        for state in (state for same in copies.values() for state in run_history.states(same)):
             for before, after in pairwise(state):
                 # One run may have a cell twice, on two devices of a model: between these nothing changed.
                 if before.run_id == after.run_id:
                     continue
                 of_runs.setdefault((before.run_id, after.run_id), []).append((Side((before,)), Side((after,))))
-    rows = (row for pairs in of_runs.values() for row in two_runs(pairs, around=tables)[0])
+    rows = (row for pairs in of_runs.values() for row in sessions.two_runs(pairs, around=tables)[0])
     return {row.after.cells[0].anchor: row for row in rows if row.real}
 
 
@@ -218,7 +216,7 @@ def _since_change(state: Sequence[MeasuredCell], changed: Mapping[str, Contrast]
 
 def _newest(name: str, copies: Sequence[MeasuredCell], changed: Mapping[str, Contrast]) -> MeasuredCell:
     """The cells of the last state, since they last changed, as one cell with all their repeats."""
-    state = _since_change(states(copies)[-1], changed)
+    state = _since_change(run_history.states(copies)[-1], changed)
     repeats = tuple(repeat for cell in state for repeat in cell.repeats)
     step = step_of([repeat for cell in state for repeat in cell.measured])
     step = _of_runs(step, state) if step is not None and len(state) > 1 else step
@@ -239,7 +237,7 @@ def _of_runs(step: statistics.Estimate, state: Sequence[MeasuredCell]) -> statis
 
 def _sentences(copies: dict[str, list[MeasuredCell]], changed: Mapping[str, Contrast]) -> _OfRuns:
     sentences = []
-    again = {name: states(same) for name, same in copies.items() if len(same) > 1}
+    again = {name: run_history.states(same) for name, same in copies.items() if len(same) > 1}
     newest = {name: _since_change(measured[-1], changed) for name, measured in again.items()}
     moved = {name: changed[state[0].anchor] for name, state in newest.items() if state[0].anchor in changed}
     pooled = [name for name, measured in again.items() if len(measured) == 1 and name not in moved]

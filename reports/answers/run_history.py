@@ -21,10 +21,9 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import TypedDict
 
-from reports.answers import export
+from reports.answers import export, sessions
 from reports.answers.change_point import FEWEST_RUNS, Broken, BrokenRecord, Change, broken, change, difference
 from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, ratio_of
-from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, SHARED, beside_sessions, level_of, same, two_runs
 from reports.data.model import MeasuredCell, Tables
 from reports.wording import apart, duration, listing, number, plural
 from runner.errors import ExitCode, one_code
@@ -198,7 +197,7 @@ def _unfit(tables: Tables) -> tuple[str, ...]:
     runs: dict[tuple[object, ...], list[MeasuredCell]] = {}
     for cell in tables.cells:
         if not cell.unsound:
-            runs.setdefault(same(cell), []).append(cell)
+            runs.setdefault(sessions.same(cell), []).append(cell)
     few = [cells for cells in runs.values() if len(cells) > 1 and sum(cell.comparable for cell in cells) < 2]
     return tuple(f"{cells[0].name}, {cells[0].key.workload}" for cells in few)
 
@@ -207,7 +206,7 @@ def _measured(tables: Tables) -> list[list[MeasuredCell]]:
     measured: dict[tuple[object, ...], list[MeasuredCell]] = {}
     for cell in tables.cells:
         if cell.comparable:
-            measured.setdefault(same(cell), []).append(cell)
+            measured.setdefault(sessions.same(cell), []).append(cell)
     return [sorted(cells, key=lambda cell: tables.order[cell.run_id]) for cells in measured.values()]
 
 
@@ -218,15 +217,15 @@ def _together(
     rows of `runner compare`, and the cells of them that moved by themselves."""
     if len({cell.run_id for cells in again for cell in cells}) == 2:
         pairs = [(Side((cells[0],)), Side((cells[-1],))) for cells in again if cells[0].run_id != cells[-1].run_id]
-        compared, shift = two_runs(pairs, margin, around)
+        compared, shift = sessions.two_runs(pairs, margin, around)
         alone = [f"{row.cell.name}, {row.cell.key.workload}: {row.words}." for row in compared if row.told_slower]
         said = " ".join([shift.said if shift else "", *alone[:MOST_NAMED]]).strip()
         return said, (*compared, *([shift.row] if shift else []))
     since = Counter((row.when, row.longer) for row in rows if row.real)
     (when, longer), count = since.most_common(1)[0] if since else (("", False), 0)
-    if count < FEWEST_ROWS or count < NEARLY_ALL * len(again):
+    if count < sessions.FEWEST_ROWS or count < sessions.NEARLY_ALL * len(again):
         return "", ()
-    said = f"{count} of {len(again)} cells became {'slower' if longer else 'faster'} {when}. {SHARED}"
+    said = f"{count} of {len(again)} cells became {'slower' if longer else 'faster'} {when}. {sessions.SHARED}"
     return said, ()
 
 
@@ -272,7 +271,7 @@ def _start(found: Change | None) -> int:
 
 
 def _levels(cells: Sequence[MeasuredCell]) -> Array:
-    return np.array([level_of(cell) for cell in cells])
+    return np.array([sessions.level_of(cell) for cell in cells])
 
 
 def _row(
@@ -291,7 +290,7 @@ def _between(before: Sequence[MeasuredCell], after: Sequence[MeasuredCell], marg
     if len(before) + len(after) >= FEWEST_RUNS:
         return _row(before, after, difference(_levels(before), _levels(after)), margin)
     row = _row(before, after, None, margin)
-    return replace(row, ratio=beside_sessions(replace(row, ratio=ratio_of(row.before, row.after))).ratio)
+    return replace(row, ratio=sessions.beside_sessions(replace(row, ratio=ratio_of(row.before, row.after))).ratio)
 
 
 def _level(side: Side) -> float:
@@ -374,10 +373,10 @@ def records(history: History) -> list[MovedRecord]:
 
 def every_record(history: History) -> list[dict[str, Any]]:
     """Both kinds of records with the same fields, for CSV. Of a cell that fails since, an open row would say the same cell twice."""
-    failing = {same(one.cell) for one in history.broken}
+    failing = {sessions.same(one.cell) for one in history.broken}
     rows = [(row, dict(record)) for row, record in zip(history.rows, records(history), strict=True)]
     fields = dict.fromkeys(rows[0][1]) if rows else {}
-    kept = (record for row, record in rows if row.verdict != "open" or same(row.cell) not in failing)
+    kept = (record for row, record in rows if row.verdict != "open" or sessions.same(row.cell) not in failing)
     return [*kept, *(fields | dict(one.record) for one in history.broken)]
 
 

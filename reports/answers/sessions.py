@@ -28,11 +28,10 @@ from reports.answers.contrast import (
 from reports.data.groups import sessions_of
 from reports.data.model import MeasuredCell, Tables
 from reports.wording import apart, between_ratios, percent, plural
-from runner.results import statistics
+from runner.results import statistics, student
 from runner.results.rank.blocks import LOUD, moderated, more_stalled
 from runner.results.rank.ranking import MARGIN, OWN_DEVIATION, Verdict, within
 from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, Timings, of_kind
-from runner.results.student import student_quantile, variance_tail
 
 # The share and the number of rows that must have moved together. One changed cell of four leaves three: fewer rows cannot tell it
 # from the others.
@@ -70,7 +69,7 @@ class Sessions:
     @property
     def source(self) -> str:
         """The origin of the figure, and the most by which two runs then differ."""
-        reach = math.expm1(student_quantile(0.975, min(1e6, self.freedom)) * self.between_two)
+        reach = math.expm1(student.student_quantile(0.975, min(1e6, self.freedom)) * self.between_two)
         if self.runs:
             return f"{plural(self.runs, 'run')} of these cells show that two differ by up to {percent(reach, 2)}"
         few = f"since the folder holds fewer than {FEWEST_RUNS} runs of these cells"
@@ -203,7 +202,7 @@ def _by_stalls(row: Contrast, questions: int) -> Contrast:
     if row.verdict != "open" or ratio is None or ratio.value <= 1 + row.margin or not all(sides):
         return row
     more = more_stalled([sides[0]], [sides[1]])
-    reach = student_quantile(1 - statistics.ALPHA / 2 / questions, more.freedom) * more.error
+    reach = student.student_quantile(1 - statistics.ALPHA / 2 / questions, more.freedom) * more.error
     if more.value - reach <= math.log1p(row.margin):
         return row
     alone = f"stalls that the first run has not are enough that it {apart(math.exp(more.value))}"
@@ -401,7 +400,7 @@ def _quiet(pairs: Sequence[tuple[Side, Side]], ratios: Sequence[Estimate | None]
         variance, own = left.pop(loudest)
         freedom = sum(of_one for _, of_one in left.values())
         common = sum(one * of_one for one, of_one in left.values()) / freedom
-        if common and variance_tail(variance / common, own, freedom) < LOUD / len(variances):
+        if common and student.variance_tail(variance / common, own, freedom) < LOUD / len(variances):
             loud = variances.keys() - left.keys()
     return [at for at in range(len(ratios)) if at not in loud]
 

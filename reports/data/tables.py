@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import rules
-from reports.data import curves, operators, profiles, telemetry_signals
-from reports.data.costs import COSTS
-from reports.data.groups import workloads
+from reports.data import costs, curves, groups, operators, profiles, telemetry_signals
 from reports.data.model import (
     NO_TELEMETRY,
     PHASES,
@@ -184,7 +182,7 @@ def build(
     begun = [cell for cell in labelled if cell.status != "missing"]
     return Tables(
         tuple(StoredRun(manifest["run_id"], manifest) for manifest in manifests),
-        workloads(begun or labelled, compared=of_machine),
+        groups.workloads(begun or labelled, compared=of_machine),
         left_out,
         of_operations,
         profiles.profiles(frames["profile"]),
@@ -307,7 +305,7 @@ def _losses_not_compared(key: Key, checked: Collection[str]) -> Iterator[str]:
 
 def _costs(rows: Sequence[Row]) -> Mapping[str, float]:
     """The median over the repeats of each cost that some of them recorded."""
-    return {cost.name: value for cost in COSTS if (value := middle(rows, cost.name)) is not None}
+    return {cost.name: value for cost in costs.COSTS if (value := middle(rows, cost.name)) is not None}
 
 
 def _throttled(rows: Iterable[Row]) -> tuple[str, ...]:

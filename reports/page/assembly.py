@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from bench import rules
 from reports import wording
-from reports.answers import scaling, short
-from reports.answers.contrast import between_images
+from reports.answers import contrast, scaling, short
 from reports.answers.findings import Finding
 from reports.answers.health import NOT_JUDGED, NOTHING_BEGUN, NOTHING_MEASURED, Health
 from reports.answers.left import Left, lacks
@@ -23,8 +22,7 @@ from reports.data.costs import COSTS
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Rate, Rates, Repeat, Tables
 from reports.data.operators import Ceiling, RateCurve, ceilings
 from reports.data.telemetry_signals import Neighbours, environments
-from reports.page import drawing, page, plots, results
-from reports.page.cache import listings
+from reports.page import cache, drawing, page, plots, results
 from reports.page.drawing import Axis, Chart, LegendEntry, Picture, reaching
 from runner.results.cells import MISSING
 from runner.results.statistics import Estimate
@@ -322,7 +320,7 @@ def _workload(workload: MeasuredWorkload, overview: Overview, most: int) -> page
         workload,
         [_group(finding, group, workload, overview, most) for finding, group in zip(own, workload.groups, strict=True)],
         tuple(table for table in tables if table[2]),
-        listings(workload),
+        cache.listings(workload),
     )
 
 
@@ -371,7 +369,7 @@ def _cells(
             workload.anchor,
             workload.items,
             *_rank(cell, group),
-            between_images(group.ranked[0].cell, cell) if group.ranked else "",
+            contrast.between_images(group.ranked[0].cell, cell) if group.ranked else "",
             tuple((cost, cost.written(cell.costs[cost.name])) for cost in COSTS if cost.name in cell.costs),
             tuple(_repeat(cell, repeat, neighbours, most, listed) for repeat in cell.repeats),
         )

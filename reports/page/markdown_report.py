@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from reports.answers import export, standing_words
+from reports.answers import export, left, standing_words
 from reports.answers.findings import Finding, without_answer
-from reports.answers.left import named
 from reports.answers.overview import Overview
 from reports.answers.to_loss import CLOCK, COLUMNS, LossAnswer
 from reports.data.costs import Cost
@@ -22,7 +21,7 @@ def markdown(overview: Overview) -> str:
     bare = without_answer(overview.findings)
     answers = [part for finding in overview.findings if finding not in bare for part in answer(finding)]
     answers += _bare(bare) if bare else []
-    if waiting := named(tables.waiting):
+    if waiting := left.named(tables.waiting):
         answers += ["### Not yet run", "\n".join(f"- {export.escaped(line, len(line))}" for line in waiting)]
     parts = [f"## {export.escaped(overview.title)}", export.escaped(overview.lead, 1000), *answers]
     parts += ["\n".join(f"- {export.escaped(words, 1000)}" for words in overview.changes)]

@@ -31,17 +31,15 @@ from reports.answers.overview import moment, overview
 from reports.answers.to_loss import CLOCK
 from reports.data import tables
 from reports.data.model import PHASES, Tables
-from reports.page import markdown_report, plots, results, rosetta_stone
-from reports.page.assembly import page_of
+from reports.page import assembly, markdown_report, plots, results, rosetta_stone
 from reports.page.cache import Compiled
 from reports.page.drawing import Axis, Chart, Picture
 from reports.page.page import PALETTE
 from reports.wording import between_ratios, number
 from runner import text as words
-from runner.results import store
+from runner.results import parity, store
 from runner.results.on_disk.image_names import NO_LOCK, is_address
 from runner.results.on_disk.isolation import CONTAINER_ENGINES
-from runner.results.parity import QUANTITIES
 from runner.text import visible
 
 # The measures of the table of results, in the order of the control bar.
@@ -74,7 +72,7 @@ def write(data: Tables, output: Path, health: Health = NOT_JUDGED) -> None:
 def page(data: Tables, health: Health = NOT_JUDGED) -> str:
     """The whole HTML document."""
     answers = overview(data)
-    shown, parts = page_of(answers, health), Parts()
+    shown, parts = assembly.page_of(answers, health), Parts()
     _PARTS.set(parts)
     library = _resource("reports.page.vendor", "uPlot.iife.min.js")
     return filled(
@@ -169,7 +167,7 @@ def _engine() -> Environment:
     engine.filters["shell"] = shlex.join
     engine.filters["later"] = lambda content: _PARTS.get().add(content)
     engine.globals |= {"phases": PHASES, "palette": PALETTE}
-    engine.globals |= {"quantities": QUANTITIES, "measures": MEASURES}
+    engine.globals |= {"quantities": parity.QUANTITIES, "measures": MEASURES}
     return engine
 
 

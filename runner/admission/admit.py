@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner import known_messages
+from runner import known_messages, text
 from runner.admission import record
 from runner.admission.judges import Evidence, HostFacts, judge
-from runner.catalog import images
-from runner.catalog.architectures import ARCHITECTURES
+from runner.catalog import architectures, images
 from runner.machine import processes
 from runner.messages import of_gpus
 from runner.plan.combination import Cell
@@ -20,7 +19,6 @@ from runner.results import store
 from runner.results.on_disk import other_work
 from runner.results.parcel import Parcel, encode
 from runner.results.plausible import windows
-from runner.text import plural
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Admitted:
         if row.get("other_cpus") is None:
             return ""
         work = other_work.of_rows([row], row["device_kind"], json.loads(row.get("environment_json") or "{}"))
-        return f"other work used {work.cpus:.2g} of its {plural(work.of_the_cell, 'CPU')}" if work else ""
+        return f"other work used {work.cpus:.2g} of its {text.plural(work.of_the_cell, 'CPU')}" if work else ""
 
 
 def admit(parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], None] | None = None) -> Admitted:
@@ -112,7 +110,7 @@ def store_parcel(
 def image_of(cell: Cell) -> images.Image | None:
     """The image of a cell; None where it is none of this checkout's catalog: an interpreter of a user."""
     image = _catalog().get(cell.image)
-    each = (image.on(architecture) for architecture in ARCHITECTURES) if image else ()
+    each = (image.on(architecture) for architecture in architectures.ARCHITECTURES) if image else ()
     return next((image for image in each if image.lock_sha256 == cell.lock_sha256), None)
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from bench import rules
-from bench.protocol import STAGES
+from bench import protocol, rules
 from runner.admission.record import Recorder, checked_of, other_code, wrong_device
 from runner.catalog import images
 from runner.machine import processes
@@ -300,7 +299,7 @@ def _wrong_count(evidence: Evidence) -> str | None:
     data = evidence.recorder.data or {"train_items": 0, "test_items": 0}
     infers = evidence.task in ("infer", "decode")
     steps = data["test_items" if infers else "train_items"] // evidence.batch
-    stages = ("steady",) if infers else STAGES
+    stages = ("steady",) if infers else protocol.STAGES
     return windows.wrong_count(evidence.samples, evidence.preset["epochs"], steps, stages)
 
 

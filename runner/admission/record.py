@@ -18,8 +18,7 @@ from runner.machine.devices import same_gpus
 from runner.machine.telemetry import HERTZ
 from runner.machine.telemetry_cpu import Row
 from runner.messages.of_gpus import DEVICE_TAKEN
-from runner.results import gpu_facts, parity
-from runner.results.parcel import MAX_EVENTS, MAX_TOTAL_BYTES, MOST_METRICS
+from runner.results import gpu_facts, parcel, parity
 from runner.results.plausible.arrivals import Arrivals
 from runner.results.plausible.counts import Counts
 from runner.results.plausible.windows import Phases
@@ -280,8 +279,8 @@ class Recorder:
         self._pending += rest
         if len(self._pending) > MAX_LINE_BYTES:
             self._take(bytes(self._pending))
-        elif self._bytes > MAX_TOTAL_BYTES:
-            self.problem = f"the cell printed more than {MAX_TOTAL_BYTES} bytes of events"
+        elif self._bytes > parcel.MAX_TOTAL_BYTES:
+            self.problem = f"the cell printed more than {parcel.MAX_TOTAL_BYTES} bytes of events"
 
     def close(self) -> None:
         """The output has ended. A line without its end is torn."""
@@ -296,8 +295,8 @@ class Recorder:
     def _take(self, line: bytes) -> None:
         self._count += 1
         try:
-            if self._count > MAX_EVENTS:
-                raise ProtocolError(f"more than {MAX_EVENTS} events", line)
+            if self._count > parcel.MAX_EVENTS:
+                raise ProtocolError(f"more than {parcel.MAX_EVENTS} events", line)
             if self.end is not None:
                 raise ProtocolError("a line after `end`", line)
             event = event_of(line)
@@ -316,8 +315,8 @@ class Recorder:
             raise ProtocolError("a second `data`", line)
         if kind == "metric":
             self._metrics.add(event["name"])
-            if len(self._metrics) > MOST_METRICS:
-                raise ProtocolError(f"more than {MOST_METRICS} metrics", line)
+            if len(self._metrics) > parcel.MOST_METRICS:
+                raise ProtocolError(f"more than {parcel.MOST_METRICS} metrics", line)
         if kind == "sample":
             if event["index"] in self._indexes:
                 raise ProtocolError(f"a second sample with index {event['index']}", line)

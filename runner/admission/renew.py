@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from bench import rules
 from runner import known_messages, trees
 from runner.paths import PROJECT
-from runner.results.on_disk import derived
+from runner.results.on_disk import derived, schema
 from runner.results.on_disk.derived import parcel_name
-from runner.results.on_disk.schema import no_rows
 from runner.results.store import TABLES, RunStore, StoreError, read_bytes
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ def _known(
             [
                 of_places(rows, {(parcels[name].cell_id, parcels[name].repeat) for name in names})
                 for rows, names in (
-                    (stored[table] if stored else no_rows(table), old),
+                    (stored[table] if stored else schema.no_rows(table), old),
                     (run.rows(table), own),
                 )
             ]

@@ -20,12 +20,11 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from bench import identity
-from runner import trees
+from runner import paths, trees
 from runner.catalog.images import BASES, CatalogError, Image, Pin, load_catalog, load_image, lock_command, read_pins
 from runner.catalog.names import suggest
 from runner.errors import UserError, naming
 from runner.images import lock_facts, locking
-from runner.paths import cache_folder
 from runner.results.rank.ranking import MARGIN, Field, Pair
 
 # The pins in which two locks differ, in steps of which each leaves pins that resolve. Pure, but for asking whether they do.
@@ -262,7 +261,7 @@ def make(first: Image, second: Image, say: Callable[[str], None]) -> Ladder:
     if why := _no_ladder(first, second):
         raise LadderError(f"no image can be made between {first.name} and {second.name}: {why}")
     sides = pinned_image(first), pinned_image(second)
-    folder = cache_folder() / "ladders" / f"{first.name:.60}..{second.name:.60}-{_digest_of_ends(first, second)}"
+    folder = paths.cache_folder() / "ladders" / f"{first.name:.60}..{second.name:.60}-{_digest_of_ends(first, second)}"
     if not _is_whole(folder):
         trees.remove(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -25,9 +25,8 @@ from runner.cli.shared import Margin, TextOrJson, chosen_runs, note, renewed, ta
 from runner.errors import ExitCode, NothingBegunError, UserError
 from runner.results.rank.ranking import Pair
 from runner.results.store import RunStore
-from runner.run import begin
+from runner.run import begin, outlook
 from runner.run.options import Options
-from runner.run.outlook import print_plan
 from runner.run.prospect import Prospect
 from runner.terminal import folded, print_table
 from runner.text import print_document
@@ -269,7 +268,7 @@ def blame(
     try:
         if resume is None:
             if dry_run:
-                return print_plan(begin.look_ahead(asked), as_json)
+                return outlook.print_plan(begin.look_ahead(asked), as_json)
             prospect, run = begin.start(asked, sys.argv)
         else:
             prospect, run = begin.resume(resume, asked)
@@ -277,7 +276,7 @@ def blame(
                 raise UserError(f"--resume {resume}: it is no run of these two images; start a new one")
             refuse_others(asked, prospect.options, _asked(Options(repeats=REPEATS), ladder, common))
             if dry_run:
-                return print_plan(prospect, as_json, left=prospect.jobs_left(run))
+                return outlook.print_plan(prospect, as_json, left=prospect.jobs_left(run))
     except KeyboardInterrupt:
         raise NothingBegunError("interrupted before a cell was started") from None
     raise typer.Exit(

@@ -10,9 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from reports.answers import comparison as answers
-from reports.answers import run_history
-from reports.answers.export import comma_separated
-from reports.answers.partners import has_both
+from reports.answers import export, partners, run_history
 from reports.data.model import Tables
 from reports.data.tables import COMPARED, STEPS, load, load_readable
 from reports.wording import listing
@@ -77,7 +75,7 @@ def history(
     elif output_format == "json":
         print_document(run_history.document(moves))
     elif output_format == "csv":
-        typer.echo(comma_separated(run_history.every_record(moves)), nl=False)
+        typer.echo(export.comma_separated(run_history.every_record(moves)), nl=False)
     elif output_format == "markdown":
         typer.echo(run_history.markdown(moves, rows), nl=False)
     else:
@@ -180,7 +178,7 @@ def _print(comparison: answers.Comparison, form: str) -> None:
     if form == "json":
         print_document(answers.document(comparison))
     elif form == "csv":
-        typer.echo(comma_separated(answers.records(comparison)), nl=False)
+        typer.echo(export.comma_separated(answers.records(comparison)), nl=False)
     elif form == "markdown":
         typer.echo(answers.markdown(comparison), nl=False)
     else:
@@ -226,7 +224,7 @@ def _newest_with_both(out: Path, a: str, b: str, by: str | None) -> Tables:
     folders = stored_runs(out)[:-MOST_RUNS:-1]
     for folder in folders:
         tables = load(renewed([folder]), COMPARED)
-        if has_both(tables, a, b, by):
+        if partners.has_both(tables, a, b, by):
             note(f"looked up in run {visible(folder.name)}")
             return tables
     return load(folders[:1], COMPARED)

@@ -19,9 +19,8 @@ from runner.cli.shared import TextOrJson, flag_of, note, takes_options
 from runner.errors import ExitCode, NothingBegunError, UserError, code_of_fault, lasting_stderr, one_code
 from runner.errors import code_of as code_of_error
 from runner.results.store import RunStore, statuses
-from runner.run import begin, budget, progress
+from runner.run import begin, budget, outlook, progress
 from runner.run.options import Options
-from runner.run.outlook import print_plan
 from runner.run.prospect import Prospect, lacks_fp32, left_out, of_images
 from runner.text import print_document
 
@@ -59,7 +58,7 @@ def matrix(
             if dry_run and resume is None:
                 prospect = look(options, minutes)
                 if as_json or prospect.plan.cells:
-                    print_plan(prospect, as_json, minutes)
+                    outlook.print_plan(prospect, as_json, minutes)
                 return begin.refuse_nothing(prospect)
             if resume is not None:
                 prospect, run = begin.resume(resume, options, look)
@@ -69,7 +68,7 @@ def matrix(
         except KeyboardInterrupt:
             raise NothingBegunError("interrupted before a cell was started") from None
         if dry_run:
-            return print_plan(prospect, as_json, minutes, prospect.jobs_left(run))
+            return outlook.print_plan(prospect, as_json, minutes, prospect.jobs_left(run))
         if resume is not None and not prospect.jobs_left(run):
             if prospect.options.nodes is not None:
                 # Only this needs it. The runner or an agent may have been killed after the last cell.

@@ -14,8 +14,7 @@ from runner.cli.report import write_report
 from runner.cli.shared import PLAIN, Out, TextOrJson, chosen_runs, note, split_words
 from runner.errors import NothingBegunError, UserError, naming, one_code
 from runner.kit import archive as archives
-from runner.kit import bundle, shared_run
-from runner.kit.doing import sentence
+from runner.kit import bundle, doing, shared_run
 from runner.kit.imported import Imported, import_archive
 from runner.paths import data_folder, runner_version
 from runner.results.store import read_bytes, write_bytes
@@ -82,7 +81,7 @@ def lines(imported: Imported) -> list[str]:
     text = [f"{', '.join(said) or 'nothing'}; {imported.not_done} steps were not done{rest}"]
     shown = [each for each in imported.outcomes if each.status != "ok" or each.step.kind == "events"]
     text += [in_a_line(f"{each.status:8} {each.step}: {each.reason}") for each in shown]
-    text += [in_a_line(f"energy   {sentence(gpu, *both)}") for gpu, both in imported.energies.items()]
+    text += [in_a_line(f"energy   {doing.sentence(gpu, *both)}") for gpu, both in imported.energies.items()]
     return text
 
 

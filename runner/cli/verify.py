@@ -25,9 +25,8 @@ from runner.results.store import write_bytes
 from runner.run.options import Options
 from runner.run.prospect import Prospect
 from runner.text import print_document
-from runner.verify import causes, output, verification, verification_run
+from runner.verify import causes, output, peer_comparison, verification, verification_run
 from runner.verify.fleet_run import Level, chosen, seconds_of, site_here
-from runner.verify.peer_comparison import with_fleets
 from runner.verify.references import files, index_place, is_index
 from runner.verify.references.contributed.derived_rows import bundles_in
 from runner.verify.references.facts import of_other_code
@@ -172,7 +171,7 @@ def verify(
         verdicts = replace(judge(measured.folders), cut_by=measured.cut_by)
         _refuse_nothing(verdicts, each_gpu, bool(run))
     if each_gpu:
-        verdicts = with_fleets(verdicts, measured.folders, beside(measured.folders))
+        verdicts = peer_comparison.with_fleets(verdicts, measured.folders, beside(measured.folders))
     _print(verdicts, output_format == "json", junit, markdown, prometheus)
     raise typer.Exit(verdicts.exit_code)
 

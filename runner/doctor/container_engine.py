@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from runner import known_messages
+from runner import known_messages, text
 from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
 from runner.engines import choose
 from runner.engines.base import Settings
@@ -25,7 +25,6 @@ from runner.engines.docker import container as docker_container
 from runner.errors import EngineError, UserError
 from runner.images.docker_client import DockerError
 from runner.machine.devices import same_gpus
-from runner.text import in_a_line
 
 # Doctor's checks of what a build needs: base images and the package index.
 
@@ -80,7 +79,7 @@ def _registry_refuses(client: Any, name: str) -> tuple[str, str] | None:
         registry_digest(client, name)
     except EngineError as error:
         said, fix = (error.said, error.fix) if isinstance(error, DockerError) else (str(error), "")
-        return in_a_line(said, 400), fix
+        return text.in_a_line(said, 400), fix
     return None
 
 
@@ -122,7 +121,7 @@ def _own_words(url: str) -> str:
         with urllib.request.urlopen(f"{url.rstrip('/')}/pip/", timeout=_TIMEOUT_SECONDS) as answer:
             page: bytes = answer.read(1 << 20)
     except urllib.error.HTTPError as error:
-        return f"answers with the error {error.code} ({in_a_line(str(error.reason), 80)})"
+        return f"answers with the error {error.code} ({text.in_a_line(str(error.reason), 80)})"
     except (OSError, ValueError):
         return ""
     if b"pip-" in page:

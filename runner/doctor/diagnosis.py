@@ -13,7 +13,7 @@ from pathlib import Path
 
 from typing_extensions import TypedDict
 
-from runner import known_messages
+from runner import known_messages, terminal
 from runner.doctor.container_engine import (
     base_image,
     cdi,
@@ -31,7 +31,6 @@ from runner.doctor.gpu_checks import clock, cpus, cuda, driver, gpus, mig, mps, 
 from runner.doctor.preflight import exit_code
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene, folders, gather
 from runner.errors import ExitCode, UserError, one_code
-from runner.terminal import folded
 from runner.text import in_a_line, print_document, visible
 from runner.verify.verification import CellFinding, Verification
 
@@ -242,8 +241,8 @@ def failed(checks: Sequence[Check]) -> list[str]:
 
 def print_checks(checks: Sequence[Check]) -> None:
     for check in checks:
-        print(folded(f"{check.status:8} {check.name}: {check.saw}", hang=9))
+        print(terminal.folded(f"{check.status:8} {check.name}: {check.saw}", hang=9))
         if check.status in (WARN, FAIL):
             for word, sentence in (("means", check.means), ("fix", check.fix)):
                 if sentence:
-                    print(folded(f"{'':9}{word}: {sentence}"))
+                    print(terminal.folded(f"{'':9}{word}: {sentence}"))

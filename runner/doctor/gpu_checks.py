@@ -13,12 +13,10 @@ from pathlib import Path
 from bench import rules
 from runner import known_messages
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
-from runner.engines.process import installed
-from runner.engines.process.venv import DRIVER, is_there
+from runner.engines.process import installed, venv
 from runner.errors import EngineError
-from runner.machine import telemetry_cpu
+from runner.machine import nvml, telemetry_cpu
 from runner.machine.devices import Gpu
-from runner.machine.nvml import EXCLUSIVE
 from runner.messages.of_gpus import WSL_FIX
 from runner.results.store import unset_clock
 
@@ -161,8 +159,8 @@ def _notices(gpu: Gpu) -> Iterator[Check]:
         means = "a program in another container, or one that died, holds it: cells have less memory, and perhaps not their own times"
         fix = "`fuser -v /dev/nvidia*` as root names who has it open; else `nvidia-smi --gpu-reset`, or restart the machine"
         yield Check("", WARN, saw, means, fix)
-    if gpu.compute_mode == EXCLUSIVE:
-        saw = f"{gpu.model}: its compute mode is {EXCLUSIVE}"
+    if gpu.compute_mode == nvml.EXCLUSIVE:
+        saw = f"{gpu.model}: its compute mode is {nvml.EXCLUSIVE}"
         means = "only one process at a time may compute on it; a second one ends with CUDA's error that all devices are busy"
         yield Check("", WARN, saw, means, f"`nvidia-smi -i {gpu.index} -c DEFAULT`")
     if any(process.program.startswith(_MPS) for process in gpu.processes or ()):
@@ -247,12 +245,12 @@ def apptainer(scene: Scene) -> Iterator[Check]:
     """Apptainer's --nv brings the driver into a container: it asks the loader's cache for it, and only warns where that lacks it."""
     if not scene.gpus or shutil.which("apptainer") is None:
         return
-    if is_there(DRIVER):
-        yield Check("Apptainer", OK, f"--nv finds {DRIVER} in the loader's cache")
+    if venv.is_there(venv.DRIVER):
+        yield Check("Apptainer", OK, f"--nv finds {venv.DRIVER} in the loader's cache")
         return
     means = "a container of --engine apptainer sees the GPU's device and has no driver: its GPU cells fail"
-    fix = f"put the folder of {DRIVER} into a file of /etc/ld.so.conf.d, and run `ldconfig` as root"
-    yield Check("Apptainer", WARN, f"the loader's cache has no {DRIVER}, which --nv looks for there", means, fix)
+    fix = f"put the folder of {venv.DRIVER} into a file of /etc/ld.so.conf.d, and run `ldconfig` as root"
+    yield Check("Apptainer", WARN, f"the loader's cache has no {venv.DRIVER}, which --nv looks for there", means, fix)
 
 
 def mig(scene: Scene) -> Iterator[Check]:

@@ -16,10 +16,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner import trees
+from runner import paths, trees
 from runner.engines.base import JIT_CACHE_FOLDER
 from runner.errors import EngineError
-from runner.paths import CACHE_FIX, cache_folder
 from runner.results.on_disk.image_names import as_file_name
 
 # The kernels that NVIDIA's driver compiled from PTX and keeps. What a cell adds there it waited for, most of all in its first step.
@@ -65,7 +64,7 @@ def private_folder(*names: str) -> Path:
     A cell without walls may have put a file or a link in the place of one: it is removed, and told. Raises EngineError for what is
     another user's.
     """
-    folder = cache_folder()
+    folder = paths.cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
@@ -84,7 +83,7 @@ def private_folder(*names: str) -> Path:
             if status.st_mode & 0o077:
                 folder.chmod(0o700)
     except OSError as error:
-        raise EngineError(f"{folder} cannot be made: {error.strerror}; {CACHE_FIX}") from error
+        raise EngineError(f"{folder} cannot be made: {error.strerror}; {paths.CACHE_FIX}") from error
     return folder
 
 
@@ -109,7 +108,7 @@ def folder_of(engine: str, image: str, digest: str) -> Path:
         folder.mkdir(exist_ok=True)
         os.utime(folder)
     except OSError as error:
-        raise EngineError(f"{folder} cannot be made: {error.strerror}; {CACHE_FIX}") from error
+        raise EngineError(f"{folder} cannot be made: {error.strerror}; {paths.CACHE_FIX}") from error
     return folder
 
 

@@ -18,13 +18,12 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from bench import rules
 from runner.catalog.addresses import ForeignImage
 from runner.catalog.images import Image, Precision, load_catalog
-from runner.engines import cell_cache
+from runner.engines import cell_cache, sif
 from runner.engines.base import Engine, Launch, ReadyImage, Running, SeveralEngines, Slot, with_threads
 from runner.engines.docker import foreign_image
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.probe import Printed, printed
 from runner.engines.process.host import not_on_cpu_of, precisions_of
-from runner.engines.sif import path_of, pin
 from runner.errors import EngineError, ExitCode, code_of
 from runner.paths import PROJECT
 from runner.results.on_disk.image_names import SIF, is_address
@@ -266,7 +265,7 @@ class ForeignImages:
     def prepare(self, image: ForeignImage) -> ReadyImage:
         """Nothing is made. Raises EngineError where the image was removed meanwhile, and cannot be had again."""
         if image.name.startswith(SIF):
-            pinned = pin(image.name)
+            pinned = sif.pin(image.name)
         else:
             pinned = foreign_image.pin(foreign_image.obtain(self.engine.client, image.name, _say), image.name)
         if pinned != image.pinned:
@@ -275,7 +274,7 @@ class ForeignImages:
 
     def _look(self, address: str) -> Looked:
         if address.startswith(SIF):
-            pinned, size = pin(address), path_of(address).stat().st_size
+            pinned, size = sif.pin(address), sif.path_of(address).stat().st_size
             inside = looked_inside(functools.partial(self._ask, _bare(address, pinned, {})))
             return Looked(address, pinned, size, {}, inside)
         found = foreign_image.obtain(self.engine.client, address, _say)
@@ -306,7 +305,7 @@ class ForeignImages:
 
 def _ready(image: ForeignImage, *command: str) -> ReadyImage:
     """An image with a program of it. Apptainer's command begins with the file."""
-    file = (str(path_of(image.name)),) if image.name.startswith(SIF) else ()
+    file = (str(sif.path_of(image.name)),) if image.name.startswith(SIF) else ()
     return ReadyImage(image, image.pinned, (*file, *command))
 
 

@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from runner import trees
+from runner import paths, trees
 from runner.engines.cell_cache import private_folder
 from runner.engines.process.venv import alone
 from runner.errors import BadFileError, EngineError, naming, system_fault
 from runner.images.transfer import folder as exports
-from runner.paths import BENCH, cache_folder
 from runner.results.on_disk.image_names import SIF
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def stale(recipes: Mapping[str, Callable[[], Recipe]], every: bool) -> Iterator[
     """
     tags: dict[str, str] = {}
     # A folder that no run made is not made to look into it.
-    for path in sorted(own_folder().glob("*.sif")) if (cache_folder() / _FOLDER).exists() else ():
+    for path in sorted(own_folder().glob("*.sif")) if (paths.cache_folder() / _FOLDER).exists() else ():
         name, _, rest = path.name.partition("@")
         if not _ID.search(rest):
             continue
@@ -196,7 +195,7 @@ def _make(archive: Path, recipe: Recipe, image_id: str, folder: Path, say: Calla
 
 # The place of the bench in the container. Nothing else lies there, so nothing else can be imported from it.
 FOLDER = "/dlbench"
-BIND = f"{BENCH.resolve()}:{FOLDER}/{BENCH.name}:ro"
+BIND = f"{paths.BENCH.resolve()}:{FOLDER}/{paths.BENCH.name}:ro"
 
 # How a SIF begins, after the line that starts it as a program.
 _MAGIC, _AT = b"SIF_MAGIC", 32

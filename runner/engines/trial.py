@@ -18,13 +18,12 @@ from packaging.version import Version
 from pydantic import Field, FiniteFloat
 
 from bench import rules
-from runner import trees
+from runner import errors, trees
 from runner.catalog.images import ComputeCapability, Image, is_within, version_contradiction
 from runner.engines import cell_cache, probe
 from runner.engines.base import Engine, EngineError, Launch, ReadyImage, Slot
 from runner.engines.process import venv
 from runner.engines.process.interpreters import Interpreter, find_interpreter
-from runner.errors import naming, system_fault
 from runner.images.tried import WITHOUT_DRIVER, AdapterCheck, Outcome, Tried, adapter_sha256
 from runner.results.validate import Strict
 from runner.text import visible
@@ -125,14 +124,14 @@ def environment(image: Image, engine: TrialEngine, say: Callable[[str], None]) -
                 return prepared, marker.read_text().split()
             try:
                 left_out = _install(image, engine, prepared, interpreter, folder, say)
-                with naming(marker):
+                with errors.naming(marker):
                     marker.write_text("\n".join(left_out))
             except BaseException:
                 # Nobody would take it up: the next try begins anew.
                 trees.remove(folder)
                 raise
     except OSError as error:
-        raise EngineError(f"{image.name}: {folder} could not be made ({system_fault(error)})") from error
+        raise EngineError(f"{image.name}: {folder} could not be made ({errors.system_fault(error)})") from error
     return prepared, left_out
 
 
@@ -148,13 +147,13 @@ def _install(
     without, only, left_out = split_lock(image.lock_path.read_text(encoding="utf-8"))
     new = venv.NewEnvironment(image, interpreter, folder, say)
     lock = folder / "part.lock"
-    with naming(lock):
+    with errors.naming(lock):
         lock.write_text(without, encoding="utf-8")
     new.install(lock)
     new.build_sources()
     if left_out and imports(engine, prepared, image.frameworks, whole=False)[1]:
         say(f"{image.name}: a framework is not imported without NVIDIA's wheels, so they are installed")
-        with naming(lock):
+        with errors.naming(lock):
             lock.write_text(only, encoding="utf-8")
         new.install(lock)
         left_out = []

@@ -19,10 +19,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from runner import trees
+from runner import errors, trees
 from runner.catalog.architectures import is_asked
 from runner.catalog.images import CatalogError, Image, load_catalog
-from runner.errors import naming
 from runner.images import lock_facts
 from runner.images.locking import LockError, make_lock, resolve
 
@@ -127,7 +126,7 @@ def make_folder(newer: Newer, day: date, say: Say) -> Image | None:
     try:
         shutil.copytree(neighbour.folder, folder, ignore=shutil.ignore_patterns(*_OF_THE_LOCK))
         toml = folder / "image.toml"
-        with naming(folder):
+        with errors.naming(folder):
             (folder / "requirements.in").write_text(requirements, encoding="utf-8")
             toml.write_text(_new_toml(newer, toml.read_text(encoding="utf-8"), folder.name), encoding="utf-8")
         image = load_catalog(folder.parent, locks=False)[folder.name]
@@ -152,12 +151,12 @@ def renew(image: Image, day: date, say: Say) -> bool:
     if requirements == before:
         return False
     path = image.folder / "requirements.in"
-    with naming(path):
+    with errors.naming(path):
         path.write_text(requirements, encoding="utf-8")
     try:
         make_lock(image, day, say)
     except BaseException:
-        with naming(path):
+        with errors.naming(path):
             path.write_text(before, encoding="utf-8")
         raise
     return True
@@ -226,7 +225,7 @@ def _resolve(image: Image, lines: Iterable[str], day: date, say: Say, options: t
     """The resolution of these requirements: normalised name -> version. Raises LockError."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{image.name}.in"
-        with naming(path):
+        with errors.naming(path):
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         try:
             resolved = resolve(image, path, day, say, options)

@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
-from runner import trees
+from runner import paths, trees
 from runner.catalog.own_networks import OwnNetwork
 from runner.errors import UserError
 from runner.kit.steps import NETWORKS
-from runner.paths import BENCH, PROJECT
 
 MOST_BYTES = 50 * 2**20
 
@@ -102,13 +101,13 @@ def _listed(folder: Path) -> set[str]:
 
 def _write(folder: Path, networks: Iterable[OwnNetwork]) -> int:
     """Write the files of the kit into an empty folder, with their list; returns their bytes."""
-    shutil.copytree(BENCH, folder / "bench", ignore=_NOT_COPIED)
+    shutil.copytree(paths.BENCH, folder / "bench", ignore=_NOT_COPIED)
     for name in NEEDS:
         _copy_distribution(name, folder / "needs")
     _copy_loaded(folder)
     shutil.copyfile(Path(__file__).with_name("start.py"), folder / SCRIPT)
-    shutil.copyfile(PROJECT / "LICENSE", folder / "LICENSE")
-    shutil.copyfile(PROJECT / "docs/gpu-kit.md", folder / "README.md")
+    shutil.copyfile(paths.PROJECT / "LICENSE", folder / "LICENSE")
+    shutil.copyfile(paths.PROJECT / "docs/gpu-kit.md", folder / "README.md")
     # The planner's facts of a network stand beside its files: the kit cannot read them as the host does.
     told = {
         each.name: {
@@ -132,7 +131,7 @@ def _copy_loaded(folder: Path) -> None:
     Its interpreter has the kit's packages only. A function that imports more is not called there, as a kit admits nothing.
     """
     with tempfile.TemporaryDirectory(prefix="gpu-kit-") as made:
-        shutil.copytree(PROJECT / "runner", Path(made) / "runner", ignore=_NOT_COPIED)
+        shutil.copytree(paths.PROJECT / "runner", Path(made) / "runner", ignore=_NOT_COPIED)
         # A package's own __init__ may import what the kit does not have.
         for path in trees.files(Path(made)):
             if path.name == "__init__.py":

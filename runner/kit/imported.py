@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench import identity
-from runner import trees
+from runner import errors, trees
 from runner.admission.admit import image_of, store_parcel
 from runner.admission.judges import HostFacts
 from runner.admission.renew import renew
@@ -22,7 +22,6 @@ from runner.catalog import own_networks
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.workloads import load_workloads
 from runner.engines.process import installed
-from runner.errors import fix_of
 from runner.kit.archive import Archive, ArchiveError, KitFacts
 from runner.kit.doing import energies, outcome, total
 from runner.kit.shared_run import RunFacts
@@ -266,7 +265,7 @@ def import_archive(archive: Archive, out: Path) -> Imported:
         (part / folder.name).rename(folder)
     except OSError as error:
         where = error.filename or folder
-        fix = fix_of(error, "check --results")
+        fix = errors.fix_of(error, "check --results")
         raise ArchiveError(f"{where}: no run can be stored there ({error.strerror or error}); {fix}") from None
     finally:
         trees.remove(part)

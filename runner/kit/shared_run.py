@@ -24,9 +24,7 @@ from runner.machine.devices import Cpu, Gpu
 from runner.paths import data_folder
 from runner.plan.combination import Cell
 from runner.results import store
-from runner.results.on_disk import derived
-from runner.results.on_disk.image_names import is_address
-from runner.results.on_disk.isolation import CONTAINER_ENGINES
+from runner.results.on_disk import derived, image_names, isolation
 from runner.results.parcel import MOST_BYTES, Parcel, decode, encode
 from runner.results.untrusted import Hash, Name, Text, shown_as_it_is
 from runner.results.validate import Frozen, Moment
@@ -201,7 +199,7 @@ def _digest(parcel: Parcel, names: Pseudonyms) -> str | None:
         return None
     content = _CONTENT.fullmatch(parcel.image_digest)
     # The digest of an image says nothing of a folder. Those of the other engines are made of an interpreter's path, too.
-    if parcel.engine in CONTAINER_ENGINES and content:
+    if parcel.engine in isolation.CONTAINER_ENGINES and content:
         return content[1]
     return f"sha256:{names.sha256(parcel.image_digest)}"
 
@@ -264,7 +262,7 @@ def bundle_of(folder: Path, salt: bytes) -> Bundle:
         )
         parcels = [_parcel(run, entry["id"], repeat) for repeat in repeats]
         # Nobody else has a foreign image, and its address may say whose it is.
-        if not parcels or is_address(entry["image"]):
+        if not parcels or image_names.is_address(entry["image"]):
             continue
         old = Cell(**{field.name: entry[field.name] for field in fields(Cell) if field.name in entry})
         cell = anonymous_cell(old, names)

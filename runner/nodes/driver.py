@@ -27,9 +27,8 @@ from runner.nodes.transports.transport import NodesError
 from runner.plan.plan import Cell
 from runner.results.parcel import ENDING, MOST_REASON, Parcel, ParcelError, decode
 from runner.results.store import RunStore, write_bytes
-from runner.run import progress, summary
+from runner.run import execution, progress, summary
 from runner.run.dispatch import Job, places
-from runner.run.execution import clear_up, held, interruptible, limits_of, planned_code
 from runner.run.progress import say
 from runner.run.schedule import Observer, Outcome
 from runner.text import plural
@@ -66,15 +65,15 @@ def execute(
 ) -> summary.Conclusion:
     """Run the jobs that have not ended on the nodes, store them, and write the report. As run.execution.execute."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(interruptible())
+        stack.enter_context(execution.interruptible())
         stack.enter_context(lease.alone(run.folder))
         if resumed:
-            clear_up(run)
+            execution.clear_up(run)
         jobs = prospect.jobs_left(run)
         if prospect.fleet.nodes.shares_machine:
             # The agents of one machine cannot each hold its CPUs.
             leased = prospect.leased(jobs)
-            stack.enter_context(held(leased, run, prospect.options.wait, resumed))
+            stack.enter_context(execution.held(leased, run, prospect.options.wait, resumed))
         ends_at = _measures_until(prospect.fleet.nodes.ends_at, time.monotonic())
         observer = stack.enter_context(progress.observer(prospect, jobs, ends_at))
         driver = Driver(prospect, run, jobs, observer, ends_at)
@@ -167,7 +166,7 @@ class Driver:
         self._jobs = jobs
         self._planned = {job.cell for job in jobs}
         self._observer = observer
-        self._code = planned_code(run)
+        self._code = execution.planned_code(run)
         self._data_given = prospect.options.data is not None
         lengths = {job.cell: prospect.durations.seconds(job.cell) for job in jobs}
         self._tracker = Tracker(jobs, lengths.__getitem__, secrets.token_hex(4))
@@ -288,7 +287,7 @@ class Driver:
 
     def _cut_off_who_hold(self, now: float) -> None:
         """A node that lives and never ends a cell would hold the run for good."""
-        limits = limits_of(self._prospect.options)
+        limits = execution.limits_of(self._prospect.options)
         longest = MOST_TRIES * (limits.whole + limits.compiling) + _HELD_SECONDS
         for name, attempt in self._tracker.held(now - longest).items():
             assignment = self._tracker.assignment(attempt)

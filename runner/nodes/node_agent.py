@@ -31,9 +31,8 @@ from runner.nodes.frames import Decoder, FrameError, encode
 from runner.nodes.spool import Spool
 from runner.results import parcel as parcels
 from runner.results import store
-from runner.run import begin
+from runner.run import begin, execution
 from runner.run.dispatch import Job, Place, places
-from runner.run.execution import attempt_context, interruptible, open_gpus
 from runner.run.options import Options, stored_options
 from runner.run.prospect import Prospect
 from runner.run.schedule import CellRunner, Outcome
@@ -67,7 +66,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     agent = Agent(pipe)
     # The exit of the block ended its cells.
-    with interruptible(), contextlib.suppress(KeyboardInterrupt):
+    with execution.interruptible(), contextlib.suppress(KeyboardInterrupt):
         try:
             # A beat needs no lock of the cells: it shows that the process runs, not that it has nothing to wait for.
             threading.Thread(target=_beat, args=(pipe,), daemon=True).start()
@@ -174,14 +173,14 @@ class Agent:
             leased = [] if order.leased else prospect.leased(prospect.jobs)
             stack.enter_context(lease.hold(leased, order.run, self._say, prospect.options.wait))
             boards = prospect.boards(prospect.jobs)
-            open_gpus(prospect.engine.name, prospect.machine.gpus if boards else (), order.run)
+            execution.open_gpus(prospect.engine.name, prospect.machine.gpus if boards else (), order.run)
             self._spool = Spool(order.run, self._node)
             stack.callback(self._spool.close)
             monitor = stack.enter_context(telemetry.Monitor())
             run = store.RunStore(stack.enter_context(self._spool.scratch()) / order.run)
             begin.keep_networks(prospect.options, run)
             code = identity.code_digests({(cell.framework, cell.workload) for cell in prospect.plan.cells})
-            context = attempt_context(prospect, run, monitor, dict(code), self._keep)
+            context = execution.attempt_context(prospect, run, monitor, dict(code), self._keep)
             self._cells = CellRunner(context, prospect.machine, _Observer(self), lambda _: 0.0)
             self._cells.refuse, self._cells.leave = self._refuse, self._leave
             prospect.engine.sweep()

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from bench import identity, rules
-from runner import trees
-from runner.errors import first_problem
+from runner import errors, trees
 from runner.machine.devices import Cpu, Gpu, Refused
 from runner.nodes.frames import MOST_HEADER_BYTES, MOST_VALUES, Frame, FrameError
 from runner.paths import PROJECT, runner_version
@@ -348,7 +347,7 @@ def _valid(adapter: TypeAdapter[Any], value: Any, kind: str) -> Any:
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
-        problem = in_a_line(first_problem(error), 300)
+        problem = in_a_line(errors.first_problem(error), 300)
         raise FrameError(f"a frame {in_a_line(kind, 40)!r} is no message of this release: {problem}") from None
 
 

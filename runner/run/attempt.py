@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from bench import rules
 from runner import trees
 from runner.admission.record import Recorder, other_code, wrong_device
-from runner.engines import cell_cache
+from runner.engines import cell_cache, host_fault
 from runner.engines.base import Launch
-from runner.engines.host_fault import is_host_fault, is_short_of_room
 from runner.engines.probe import HELD_BY_OTHERS, OPENS_NONE, Pulse
 from runner.errors import HOST_FAULTS, EngineError, EngineGoneError, system_fault
 from runner.known_messages import due_again
@@ -387,7 +386,7 @@ class Attempt:
                 return f"others filled it: {full}" if (full := self._full()) else ""
             error = str(recorder.error["message"]) if recorder.error else ""
             texts = (recorder.problem, error, ended.log_tail)
-            if not self._ended_by and due_again(None, ended.code, *texts) and is_short_of_room((cache,)):
+            if not self._ended_by and due_again(None, ended.code, *texts) and host_fault.is_short_of_room((cache,)):
                 return next(last_line(text) for text in texts if text and due_again(None, ended.code, text))
         return ""
 
@@ -556,7 +555,7 @@ def _starting() -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        if not isinstance(error, OSError) and not is_host_fault(error):
+        if not isinstance(error, OSError) and not host_fault.is_host_fault(error):
             raise
         why = system_fault(error) if isinstance(error, OSError) else error
         raise EngineError(f"the cell could not be started ({why})") from error

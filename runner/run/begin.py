@@ -19,7 +19,7 @@ from typing import Any
 from packaging.version import Version
 
 from bench import identity
-from runner import trees
+from runner import paths, trees
 from runner.catalog import addresses, frameworks, own_networks, workloads
 from runner.catalog.architectures import for_machine, kernel_machine
 from runner.catalog.images import Image, load_catalog, select_images
@@ -28,7 +28,6 @@ from runner.engines.base import Engine, Settings
 from runner.errors import CannotBeginError, ExitCode, UserError, code_of_fault
 from runner.machine import detect, lease
 from runner.machine.devices import Machine
-from runner.paths import data_folder, runner_version
 from runner.plan.durations import TOO_LARGE, Durations, earlier_preparations, earlier_seconds, fitting
 from runner.plan.plan import Cell, Plan
 from runner.plan.plan import plan as make_plan
@@ -267,7 +266,7 @@ def manifest_of(
         "plan": [cell.as_dict() | {"code_sha256": code.get((cell.framework, cell.workload))} for cell in plan.cells],
         "skipped": len(plan.skips),
         "skips": [asdict(skip) for skip in plan.skips],
-        "runner_version": runner_version(),
+        "runner_version": paths.runner_version(),
         "reused": [],
     }
 
@@ -437,7 +436,7 @@ def _code_from_elsewhere(options: Options) -> dict[str, str]:
 
 def _mark(run_id: str) -> Path:
     """The path of the mark of what a run that was begun here may start."""
-    return data_folder() / "begun" / run_id
+    return paths.data_folder() / "begun" / run_id
 
 
 def _marked(run_id: str, code: Mapping[str, str]) -> str:

@@ -17,22 +17,20 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from runner import trees
+from runner import known_messages, text, trees
 from runner.admission.renew import renew
 from runner.catalog import frameworks
 from runner.engines.base import ReadyImage
 from runner.engines.process import installed
 from runner.errors import CannotBeginError, ExitCode, HostFaultError
-from runner.known_messages import is_of_the_host
 from runner.machine import clocks, lease, nvml, telemetry
 from runner.machine.devices import Gpu
 from runner.plan.durations import Preparation
 from runner.plan.plan import Cell
-from runner.results import store
+from runner.results import rows, store
 from runner.results.on_disk.derived import parcel_name
 from runner.results.on_disk.isolation import CONTAINER_ENGINES
 from runner.results.parcel import Parcel
-from runner.results.rows import rows_of
 from runner.results.store import RunStore
 from runner.run import progress, summary
 from runner.run.attempt import AttemptContext, Limits
@@ -43,7 +41,6 @@ from runner.run.options import Options
 from runner.run.progress import say
 from runner.run.prospect import Prospect
 from runner.run.schedule import CellRunner
-from runner.text import plural
 
 # A cell that still runs after this long counts as hanging. This is far above what the preset needs on a slow machine.
 _TIME_LIMITS = {"quick": 900.0, "standard": 3600.0, "full": 48 * 3600.0}
@@ -257,7 +254,7 @@ def clear_up(run: RunStore) -> None:
     if again := store.due_again(run.folder):
         for cell, repeat in again:
             (run.folder / "repeats" / parcel_name(cell, repeat)).unlink()
-        say(f"{plural(len(again), 'repeat')} failed by a fault of the machine and will be measured again")
+        say(f"{text.plural(len(again), 'repeat')} failed by a fault of the machine and will be measured again")
         renew(run)
     manifest = run.manifest()
     manifest["reused"] = [{"cell_id": cell, "repeat": repeat} for cell, repeat in sorted(run.finished())]
@@ -351,7 +348,7 @@ def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends
             ready |= prepared
             for job in waiting:
                 if job.cell.image == name and why is not None:
-                    if is_of_the_host(why):
+                    if known_messages.is_of_the_host(why):
                         cells.due[job] = why
                     else:
                         cells.fail(job, "engine", why)
@@ -371,7 +368,7 @@ def _digests(run: RunStore) -> dict[str, set[str]]:
     digests: dict[str, set[str]] = {}
     if run.finished():
         renew(run)
-        for row in rows_of(store.read([run.folder], "cells").select(["image", "image_digest", "status"])):
+        for row in rows.rows_of(store.read([run.folder], "cells").select(["image", "image_digest", "status"])):
             if row["image_digest"] and row["status"] == "ok":
                 digests.setdefault(row["image"], set()).add(row["image_digest"])
     return digests

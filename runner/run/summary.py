@@ -12,8 +12,7 @@ from typing_extensions import TypedDict
 from runner.admission.renew import renew
 from runner.engines.host_fault import rooms
 from runner.errors import ExitCode, UserError, one_code, system_fault
-from runner.results import store
-from runner.results.cells import USUAL_OUT, resume_command
+from runner.results import cells, store
 from runner.results.rows import floats, parts, rows_of
 from runner.run.dispatch import Job
 from runner.run.progress import not_yet_run, plain, say
@@ -131,9 +130,9 @@ def ended_well(ended: Mapping[tuple[str, int], str]) -> str:
 
 def go_on_with(run: store.RunStore) -> str:
     """The command that goes on with a run."""
-    usual = run.folder.parent.resolve() == Path(USUAL_OUT).resolve()
+    usual = run.folder.parent.resolve() == Path(cells.USUAL_OUT).resolve()
     # A person may have given its folder another name.
-    return resume_command(run.folder.name, USUAL_OUT if usual else str(run.folder.parent))
+    return cells.resume_command(run.folder.name, cells.USUAL_OUT if usual else str(run.folder.parent))
 
 
 def kept(prospect: Prospect, run: store.RunStore, error: OSError) -> str:

@@ -16,8 +16,7 @@ from packaging.version import InvalidVersion, Version
 from bench import rules
 from reports.wording import apart, percent, plural
 from runner.catalog import cuda as cuda_releases
-from runner.results.on_disk import roles
-from runner.results.on_disk.observed import differ
+from runner.results.on_disk import observed, roles
 from runner.results.on_disk.other_work import OtherWork
 from runner.verify.probes.ceilings import OF_THE_DISTRIBUTION, Ceilings, best, is_machine_busy, reference_blas
 from runner.verify.references.facts import Facts
@@ -333,7 +332,7 @@ def _meanwhile(case: Case) -> Iterator[Cause]:
     here, reference = (each.medians if each else {} for each in (case.telemetry, case.reference_telemetry))
     for column, (name, more, fix) in _MEANWHILE.items():
         seen, usual = here.get(column), reference.get(column)
-        if seen is None or usual is None or not differ(column, usual, seen) or (seen > usual) != more:
+        if seen is None or usual is None or not observed.differ(column, usual, seen) or (seen > usual) != more:
             continue
         slower = f": that alone may take {usual / seen:.2f} times as long" if column == "cpu_megahertz" and seen else ""
         evidence = f"{roles.WORDS[column]}: {seen:.0f}, and {usual:.0f} in the reference{slower}"

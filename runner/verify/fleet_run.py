@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runner.errors import CannotBeginError, UserError
-from runner.nodes import driver
-from runner.nodes.fleet import hellos
+from runner.nodes import driver, fleet
 from runner.nodes.fleet_plan import FleetProspect, looking
 from runner.plan.plan import Cell
 from runner.run.begin import refuse_cpu_only, start
@@ -172,7 +171,7 @@ def measure_nodes(options: Options, argv: Sequence[str], write_report: WriteRepo
 
 def _site(prospect: Prospect) -> Site:
     assert isinstance(prospect, FleetProspect)
-    said = hellos(prospect.fleet.taken())
+    said = fleet.hellos(prospect.fleet.taken())
     cost = prospect.fetch_bytes() // max(1, len(said))
     images = list(dict.fromkeys(cell.image for cell in prospect.plan.cells))
     return Site(

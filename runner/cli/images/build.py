@@ -16,8 +16,7 @@ from runner.cli.shared import BaseImage, note
 from runner.engines.base import Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.errors import CannotBeginError, UserError, one_code
-from runner.images import builder, generated_files
-from runner.images.docker_client import connect, list_images
+from runner.images import builder, docker_client, generated_files
 from runner.images.recipe import recipe
 from runner.images.transfer import registry
 from runner.results.store import write_bytes
@@ -42,7 +41,7 @@ def ci_matrix(
         images = [image for image in images if image.untested is None]
     if missing_from:
         recipes = [recipe(image, base_image) for image in images]
-        images = [lacking.image for lacking in registry.missing(connect(), recipes, missing_from)]
+        images = [lacking.image for lacking in registry.missing(docker_client.connect(), recipes, missing_from)]
     rows = [
         {
             "image": image.name,
@@ -59,7 +58,7 @@ def ci_matrix(
 
 def reproduce(names: Names, base_image: BaseImage = None) -> None:
     """Builds without any earlier layer, and compares with the image that is here, or that the registry has. Exit code 1: one differs."""
-    client = connect()
+    client = docker_client.connect()
     different: list[str] = []
 
     def build_twice(image: Image) -> None:
@@ -89,7 +88,7 @@ def build(
     """Prints the digest of each image; with --push, registry/name@digest."""
 
     def build_one(image: Image) -> None:
-        client = connect()
+        client = docker_client.connect()
         image_recipe = builder.recipe_here(client, image, base_image)
         digest = builder.build(image, base_image, note, client, cache_from=cache_from, images=here)
         if push:
@@ -106,7 +105,7 @@ def build(
     if reason := DockerEngine(Settings(base_image)).why_no_build():
         raise CannotBeginError(reason)
     # One question for all of them: most are up to date.
-    here = list_images(connect())
+    here = docker_client.list_images(docker_client.connect())
     with ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(build_one, image) for image in images]
     errors = [error for future in futures if (error := future.exception())]

@@ -17,9 +17,8 @@ from runner.cli.images import LastDay, Names, SomeNames, chosen, last_day, one_a
 from runner.cli.shared import BaseImage, note
 from runner.errors import CannotBeginError, UserError, naming, one_code
 from runner.images import consistency as rules
-from runner.images import generated_files
+from runner.images import docker_client, generated_files
 from runner.images import update as updates
-from runner.images.docker_client import connect
 from runner.images.locking import LockError, make_lock, pin_base, pin_published
 from runner.images.recipe import recipe
 from runner.images.transfer import registry as registries
@@ -174,7 +173,7 @@ def pin(
         raise UserError("name the images whose base is to be pinned, such as 'torch-*', or give --registry")
     # First: a mistake in a file is said on a machine without an engine, too.
     images = chosen(names)
-    client = connect()
+    client = docker_client.connect()
     one_after_another(
         lambda image: typer.echo(f"{image.name} {image.base} {pin_base(image, client)}"),
         images,
@@ -183,7 +182,7 @@ def pin(
 
 def _pin_published(images: list[Image], registry: str, base_image: str | None) -> None:
     """Raises UserError, once the images that are there are pinned, for those that are not."""
-    client = connect()
+    client = docker_client.connect()
     absent: list[UserError] = []
     there = []
     for image in images:

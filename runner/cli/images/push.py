@@ -14,7 +14,7 @@ import psutil
 import typer
 from filelock import FileLock, Timeout
 
-from runner import trees
+from runner import paths, text, trees
 from runner.catalog.architectures import AARCH64, by_name
 from runner.catalog.images import Image
 from runner.cli.images import Names, SomeNames, chosen, one_after_another
@@ -23,13 +23,10 @@ from runner.engines import sif
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.venv import COMPLETE, COMPLETE_TRIAL, environment_folder, trial_folder
 from runner.errors import UserError
-from runner.images import builder
-from runner.images.docker_client import connect, list_images
+from runner.images import builder, docker_client
 from runner.images.recipe import recipe
 from runner.images.transfer import folder, registry
 from runner.images.transfer import registry as registries
-from runner.paths import cache_folder
-from runner.text import plural
 
 # Finds the environments of locks that no image of the catalog has any more, and removes those that nobody uses.
 
@@ -41,7 +38,7 @@ def stale_environments(images: Iterable[Image]) -> Iterator[tuple[Path, str]]:
     """
     for image in images:
         # To find an interpreter takes longer than all the rest.
-        if not list(cache_folder().glob(f"*/{image.name}-*")):
+        if not list(paths.cache_folder().glob(f"*/{image.name}-*")):
             continue
         interpreter = find_interpreter(image.python)
         if not isinstance(interpreter, Interpreter):
@@ -103,7 +100,7 @@ def prune(
         ],
     }
     try:
-        client = connect()
+        client = docker_client.connect()
     except UserError as error:
         note(f"images were not looked for: {error}")
     else:
@@ -125,8 +122,8 @@ def _print(name: str, sentence: str, why_kept: str | None) -> bool:
 
 def end_of(removed: Mapping[str, Sequence[bool]], dry_run: bool) -> str:
     """How many of each kind were out of date, and went or stay. Current ones are not counted: they stay."""
-    gone = ", ".join(plural(sum(each), kind) for kind, each in removed.items() if sum(each))
-    kept = ", ".join(plural(each.count(False), kind) for kind, each in removed.items() if each.count(False))
+    gone = ", ".join(text.plural(sum(each), kind) for kind, each in removed.items() if sum(each))
+    kept = ", ".join(text.plural(each.count(False), kind) for kind, each in removed.items() if each.count(False))
     if not gone and not kept:
         return f"no {' and no '.join(removed)} is out of date, so nothing was removed"
     if dry_run:
@@ -169,8 +166,8 @@ def push(
     # An index is pushed from x86-64, whose tags have no ending.
     if index is not None and by_name(index) != AARCH64:
         raise UserError(f"--index: {index!r} is not another architecture than this image's; write {AARCH64.docker}")
-    client = connect()
-    here = list_images(client)
+    client = docker_client.connect()
+    here = docker_client.list_images(client)
 
     def push_one(image: Image) -> None:
         image_recipe = recipe(image, base_image)
@@ -207,8 +204,8 @@ def export(
 ) -> None:
     """A run loads them with `--images-from FOLDER`. Prints the file of each image."""
     images = chosen(names)
-    client = connect()
-    here = list_images(client)
+    client = docker_client.connect()
+    here = docker_client.list_images(client)
     recipes = {image.name: recipe(image, base_image) for image in images}
     if missing := [one.image.name for one in recipes.values() if builder.built(here, one) is None]:
         some = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner import trees
+from runner import paths, trees
 from runner.engines.base import JIT_CACHE_BYTES, JIT_CACHE_FOLDER, EngineError, Launch, ReadyImage, Slot
 from runner.images.docker_client import DockerError, asking
-from runner.paths import cache_folder
 from runner.text import last_line
 
 if TYPE_CHECKING:
@@ -305,7 +304,7 @@ def _output(
     from docker.types import LogConfig
 
     slot, prepared = Slot("cuda", tuple(uuids), (), None), ReadyImage(None, image, (command[0],))
-    cells = cache_folder() / "cells"
+    cells = paths.cache_folder() / "cells"
     cells.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="doctor-", dir=cells, ignore_cleanup_errors=True) as folder:
         cache = Path(folder)

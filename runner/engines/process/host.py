@@ -13,8 +13,7 @@ from packaging.version import InvalidVersion, Version
 from runner.catalog.architectures import emulated
 from runner.catalog.images import Image, Precision, load_catalog
 from runner.engines.base import Settings
-from runner.engines.process import installed
-from runner.engines.process.process import NOT_WALLED_IN
+from runner.engines.process import installed, process
 from runner.errors import EngineError
 from runner.paths import PROJECT
 
@@ -104,7 +103,7 @@ class HostEngine(installed.InterpreterEngine):
         """Warnings: cells are not isolated, what a framework lacks, and those planned for the CPU though there is a GPU."""
         without = [str(entry["framework"]) for entry in self._frameworks if _accelerator(entry, gpus) == "cpu"]
         on_cpu = f"{', '.join(without)}: on the CPU, since {self._python} has no build with CUDA"
-        return (NOT_WALLED_IN, *self._listed[1], *([on_cpu] if gpus and without else []))
+        return (process.NOT_WALLED_IN, *self._listed[1], *([on_cpu] if gpus and without else []))
 
     def unfit(self, image: Image) -> str | None:
         """Only this interpreter's own images can run in it."""

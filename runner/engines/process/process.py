@@ -20,12 +20,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench import rules
-from runner import trees
+from runner import paths, trees
 from runner.engines.base import JIT_CACHE_BYTES, JIT_CACHE_FOLDER, LOG_TAIL_BYTES, Exit, Launch, Slot
 from runner.engines.cell_cache import private_folder
 from runner.engines.process import keeper
 from runner.errors import EngineError, system_fault
-from runner.paths import PROJECT
 
 # Whose a container or a process is: the runner's process, by a name that never comes back for another one.
 #
@@ -106,7 +105,7 @@ def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str]
     environment |= {
         "HOME": environment.get("HOME", str(scratch)),
         "TMPDIR": str(scratch),
-        "PYTHONPATH": str(PROJECT),
+        "PYTHONPATH": str(paths.PROJECT),
         "PYTHONDONTWRITEBYTECODE": "1",  # the checkout is the user's
         "PYTHONFAULTHANDLER": "1",  # a crash, and the watchdog's SIGABRT, write the stack
         "PYTHONUNBUFFERED": "1",  # the log's last lines are the ones that matter when a cell is killed

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from bench import rules
-from runner import known_messages, trees
-from runner.catalog import architectures
-from runner.catalog.images import LINKS, read_pins
+from runner import known_messages, paths, trees
+from runner.catalog import architectures, images
 from runner.engines import host_fault
 from runner.engines.base import Engine, EngineError, Launch, ReadyImage, Settings, Slot
 from runner.engines.process import environment_pins
@@ -40,7 +39,6 @@ from runner.engines.process.process import (
 )
 from runner.errors import DamagedError, naming, system_fault
 from runner.images import installing
-from runner.paths import CACHE_FIX, cache_folder, find_program, nearest
 from runner.text import plural, visible
 
 if TYPE_CHECKING:
@@ -90,7 +88,7 @@ class VenvEngine(Engine):
 
     def images_folder(self) -> Path | None:
         """The folder of environments, or before the first one its nearest existing parent."""
-        return nearest(cache_folder())
+        return paths.nearest(paths.cache_folder())
 
     def lost_files(self, prepared: ReadyImage) -> str | None:
         """It is made again at the next start that needs it."""
@@ -116,7 +114,7 @@ class VenvEngine(Engine):
                     _make(image, interpreter, folder, say)
         except OSError as error:
             raise EngineError(
-                f"{image.name}: {folder} could not be made ({system_fault(error)}); {CACHE_FIX}"
+                f"{image.name}: {folder} could not be made ({system_fault(error)}); {paths.CACHE_FIX}"
             ) from error
         return ReadyImage(image, f"sha256:{_key(image, interpreter)}", (str(folder / "bin" / "python"), "-m", "bench"))
 
@@ -176,18 +174,18 @@ def _key(image: Image, interpreter: Interpreter) -> str:
     """sha256 (hex) of what the environment depends on."""
     content = f"{image.lock_sha256}\n{interpreter.path}\n{interpreter.version}\n"
     if image.accelerator == "cuda":
-        content += LINKS.read_text(encoding="utf-8")
+        content += images.LINKS.read_text(encoding="utf-8")
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def environment_folder(image: Image, interpreter: Interpreter) -> Path:
     """The folder of an image's environment, made or not."""
-    return cache_folder() / "venvs" / f"{image.name}-{_key(image, interpreter)[:12]}"
+    return paths.cache_folder() / "venvs" / f"{image.name}-{_key(image, interpreter)[:12]}"
 
 
 def is_any_made() -> bool:
     """True if the environment of some image is complete."""
-    return any((cache_folder() / "venvs").glob(f"*/{COMPLETE}"))
+    return any((paths.cache_folder() / "venvs").glob(f"*/{COMPLETE}"))
 
 
 def trial_folder(environment: Path) -> Path:
@@ -201,7 +199,7 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Without locks the library would take a lock file that it did not make for one that is held.
     if why := host_fault.folder_fault(folder.parent, host_fault.ENVIRONMENT):
-        raise EngineError(f"{folder.parent} {why}; {CACHE_FIX}")
+        raise EngineError(f"{folder.parent} {why}; {paths.CACHE_FIX}")
     lock = FileLock(f"{folder}.lock")
     try:
         lock.acquire(timeout=0)
@@ -216,7 +214,7 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[str], None]) -> None:
     """Make the environment in its final place; the marker, written last, says that it is whole."""
-    packages = plural(sum(len(read_pins(lock)) for lock in image.locks), "package")
+    packages = plural(sum(len(images.read_pins(lock)) for lock in image.locks), "package")
     say(f"{image.name}: installing {packages}, {image.download_gb:g} GB where none are cached")
     environment = NewEnvironment(image, interpreter, folder, say)
     environment.install(image.lock_path)
@@ -236,7 +234,7 @@ class NewEnvironment:
 
     def __init__(self, image: Image, interpreter: Interpreter, folder: Path, say: Callable[[str], None]) -> None:
         """Make an environment that holds nothing but pip. The folder's old content is removed."""
-        log = cache_folder() / "build-logs" / f"{image.name}.venv.log"
+        log = paths.cache_folder() / "build-logs" / f"{image.name}.venv.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         trees.remove(folder)
         self.folder = folder
@@ -245,7 +243,7 @@ class NewEnvironment:
         # In two steps: `venv` alone swallows the words of ensurepip.
         bare = [str(interpreter.path), "-I", "-m", "venv", "--without-pip", str(folder)]
         self._steps.must_succeed(bare, "the environment could not be made")
-        self._uv = find_program("uv") if interpreter.release >= OLD_PIP_BELOW else None
+        self._uv = paths.find_program("uv") if interpreter.release >= OLD_PIP_BELOW else None
         if not self._seeded(interpreter):
             pip = [self._python, "-I", "-m", "ensurepip", "--upgrade", "--default-pip"]
             self._steps.must_succeed(pip, "the environment could not be made: its pip could not be installed")
@@ -319,7 +317,7 @@ class NewEnvironment:
 
     def finish(self) -> None:
         """Run the script of all images, and the image's finish.sh, where it has one."""
-        for path in (LINKS, self._image.finish_path):
+        for path in (images.LINKS, self._image.finish_path):
             if path.is_file():
                 self._steps.must_succeed(["sh", str(path)], f"{path} failed", programs=self.folder / "bin")
 

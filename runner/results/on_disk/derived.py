@@ -26,9 +26,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner import trees
+from runner import paths, trees
 from runner.errors import ExitCode, code_of_fault, naming
-from runner.paths import cache_folder
 from runner.results.on_disk.schema import (
     ANSWERS,
     SCHEMA_VERSION,
@@ -141,7 +140,7 @@ def places(folder: Path) -> tuple[Path, ...]:
     A link in place of the first is not followed: it would lead out of the run.
     """
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
-    own, cached = folder / "tables", cache_folder() / "tables" / name
+    own, cached = folder / "tables", paths.cache_folder() / "tables" / name
     return (cached,) if own.is_symlink() else (own, cached)
 
 
@@ -401,7 +400,7 @@ def make_key() -> None:
 
 def _key() -> bytes:
     """The key of this installation, which is made when it is needed first. Raises StoreError, or OSError where the machine is at fault."""
-    path = cache_folder() / "tables.key"
+    path = paths.cache_folder() / "tables.key"
     try:
         with naming(path):
             # A cell without walls may have put there what is none; the run goes on.

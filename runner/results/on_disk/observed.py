@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.results import gpu_facts
+from runner.results import gpu_facts, rows
 from runner.results.on_disk import roles
 from runner.results.on_disk.other_work import MOST
-from runner.results.rows import floats
 from runner.text import number
 
 if TYPE_CHECKING:
@@ -59,15 +58,15 @@ def observed(row: Row, windows: Windows, telemetry: pa.Table | None) -> Observed
     """The facts of one repeat: those of its row, and of its telemetry the medians over the steady windows. What was not recorded is
     left out."""
     found: dict[str, Any] = {}
-    if telemetry is not None and (inside := _steady(windows, floats(telemetry, "seconds"))) is not None:
+    if telemetry is not None and (inside := _steady(windows, rows.floats(telemetry, "seconds"))) is not None:
         # A cell's own processes and its GPUs do not share a column, but for their memory.
         medians = {
             name: float(np.nanmedian(at))
             for name in OF_TELEMETRY
-            if np.isfinite(at := floats(telemetry, name)[inside]).any()
+            if np.isfinite(at := rows.floats(telemetry, name)[inside]).any()
         }
         found.update(medians)
-        found.update(_held_back(floats(telemetry, _BITS)[inside]))
+        found.update(_held_back(rows.floats(telemetry, _BITS)[inside]))
     for name in _OF_ROW:
         value = row.get(name)
         # Beside a GPU's cell other cells keep CPUs busy.

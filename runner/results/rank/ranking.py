@@ -24,11 +24,10 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from runner.results import statistics
+from runner.results import statistics, student
 from runner.results.cells import StoredCell
 from runner.results.rank.blocks import ROUNDING, Blocks, InBlock, Scatter, moderated_scatter
 from runner.results.statistics import ALPHA, LEVEL, Array, Estimate, of_kind
-from runner.results.student import questions, student_quantile
 
 Name = TypeVar("Name", bound=Hashable)
 Cell = TypeVar("Cell", bound=StoredCell)
@@ -226,7 +225,7 @@ class Field:
         if self.blocks.difference(above, below) is None:
             asked = float(max(1, among * (among - 1) // 2))
         else:
-            asked = questions(among, ratio.freedom or 1.0, self.level)
+            asked = student.questions(among, ratio.freedom or 1.0, self.level)
         return asked * ALPHA / self.level
 
     def _ratio(self, above: Hashable, below: Hashable) -> Estimate:
@@ -435,7 +434,7 @@ def levelled(cell: Cell, blocks: Blocks, name: Hashable) -> Cell:
     if len(cell.measured) > 1 or step.low is None or cell.own_width is not None:
         return cell
     usual = usual_scatter(blocks, cell.key.device_kind, max(cell.scatter, cell.seen_scatter))
-    reach = student_quantile((1 + LEVEL) / 2, min(usual.freedom, 1e6)) * usual.deviation
+    reach = student.student_quantile((1 + LEVEL) / 2, min(usual.freedom, 1e6)) * usual.deviation
     ends = [math.exp(math.hypot(reach, math.log(end / step.value))) for end in (step.low, step.high or step.value)]
     wider = replace(step, low=step.value / ends[0], high=step.value * ends[1])
     return replace(cell, step=wider, own_width=step.half_width)

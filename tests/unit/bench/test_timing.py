@@ -183,7 +183,7 @@ def test_a_whole_run_of_days_has_no_more_windows_than_the_host_takes() -> None:
     """ResNet-50's 90 epochs are four million steps: windows of 0.1 s would be a million, of three events each."""
     per_window = timing.steps_per_window_of(4_003_600, 3)
     assert 4_003_600 / per_window <= timing.MOST_WINDOWS
-    assert 4 * timing.MOST_WINDOWS <= 0.9 * record.MAX_EVENTS
-    assert 4 * 200 * timing.MOST_WINDOWS <= record.MAX_TOTAL_BYTES
+    assert 4 * timing.MOST_WINDOWS <= 0.9 * record.parcel.MAX_EVENTS
+    assert 4 * 200 * timing.MOST_WINDOWS <= record.parcel.MAX_TOTAL_BYTES
     # A run of minutes keeps its windows of 0.1 s.
     assert timing.steps_per_window_of(7810, 3) == 3

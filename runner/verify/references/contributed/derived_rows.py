@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from bench import identity
-from runner import trees
+from runner import paths, text, trees
 from runner.admission.admit import image_of
 from runner.admission.renew import rules_digest
 from runner.admission.sets import NoisePrint, Place, noises
@@ -29,7 +29,6 @@ from runner.errors import UserError
 from runner.kit import archive
 from runner.kit.imported import Imported, import_archive
 from runner.kit.shared_run import Bundle, Pseudonym, RunFacts, SharedCell
-from runner.paths import PROJECT, cache_folder
 from runner.results.cells import StoredRepeat
 from runner.results.gpu_facts import bare_model
 from runner.results.rows import Row
@@ -37,7 +36,6 @@ from runner.results.statistics import Array
 from runner.results.store import read_bytes, tables_of, write_bytes
 from runner.results.untrusted import Hash, Text
 from runner.results.validate import Frozen, Moment
-from runner.text import in_a_line, plural
 from runner.verify.references.facts import Facts, of_other_code
 from runner.verify.references.measured import Measured, read_runs
 from runner.verify.references.saved import Seconds
@@ -170,7 +168,7 @@ def derived(path: Path) -> Derived:
         raise archive.ArchiveError(f"{path} is a link; bring the bundle itself")
     bundle = archive.read(path)
     # The newest rules judge: what they refuse is refused in an old bundle as well.
-    cached = cache_folder() / "contributed" / f"{bundle.sha256}-{judges_digest()[:16]}.json"
+    cached = paths.cache_folder() / "contributed" / f"{bundle.sha256}-{judges_digest()[:16]}.json"
     try:
         return Derived.model_validate_json(read_bytes(cached, _MOST_CACHED_BYTES))
     except (OSError, ValidationError):
@@ -182,9 +180,9 @@ def derived(path: Path) -> Derived:
 @functools.cache
 def judges_digest() -> str:
     """The digest of all that decides on a bundle."""
-    found = (file for place in _JUDGED_BY for file in trees.files(PROJECT / place) if file.suffix in _JUDGING)
-    names = {file.relative_to(PROJECT).as_posix() for file in found}
-    return hashlib.sha256(f"{rules_digest()} {identity.digest(names, str(PROJECT))}".encode()).hexdigest()
+    found = (file for place in _JUDGED_BY for file in trees.files(paths.PROJECT / place) if file.suffix in _JUDGING)
+    names = {file.relative_to(paths.PROJECT).as_posix() for file in found}
+    return hashlib.sha256(f"{rules_digest()} {identity.digest(names, str(paths.PROJECT))}".encode()).hexdigest()
 
 
 def _made(bundle: archive.Archive) -> Derived:
@@ -200,12 +198,12 @@ def _made(bundle: archive.Archive) -> Derived:
         except UserError as error:
             # The path of the bundle says nothing of what it holds.
             why = str(error).removeprefix(f"{bundle.path}").lstrip(": ")
-            return Derived(sha256=bundle.sha256, place=str(place or ""), rows=(), refused=(in_a_line(why, 900),))
+            return Derived(sha256=bundle.sha256, place=str(place or ""), rows=(), refused=(text.in_a_line(why, 900),))
         measured = read_runs([imported.run.folder])
         by_chance = noises(tables_of([imported.run.folder], ("samples", "telemetry")))
     refused = [*_of_bundle(facts, imported), *(why for cell in measured for why in _of_cell(cell))]
     rows = [_row(facts, cell, by_chance) for cell in measured if cell.repeats]
-    shown = tuple(in_a_line(why, 900) for why in refused[:1000])
+    shown = tuple(text.in_a_line(why, 900) for why in refused[:1000])
     return Derived(sha256=bundle.sha256, place=str(place or ""), rows=tuple(rows), refused=shown)
 
 
@@ -217,7 +215,7 @@ def _of_bundle(facts: RunFacts, imported: Imported) -> Iterator[str]:
     for why in (*imported.dropped, *failed)[:_MOST_NAMED]:
         yield f"not admitted: {why}"
     if imported.not_done:
-        yield f"{plural(imported.not_done, 'parcel')} that facts.json names cannot be read or are not in it"
+        yield f"{text.plural(imported.not_done, 'parcel')} that facts.json names cannot be read or are not in it"
     for old in of_other_code([(each.cell.framework, each.cell.workload, each.code_sha256) for each in facts.planned]):
         yield f"{old} ran other code than this release has; measure with this release"
     for shared in facts.planned:
@@ -231,9 +229,9 @@ def _of_cell(measured: Measured) -> Iterator[str]:
     cell, facts = measured.cell, measured.facts
     name = f"{facts.name} [{facts.image}]"
     if len(measured.repeats) < FEWEST_REPEATS:
-        yield f"{name}: {plural(len(measured.repeats), 'repeat')} with enough windows; a reference needs {FEWEST_REPEATS}"
+        yield f"{name}: {text.plural(len(measured.repeats), 'repeat')} with enough windows; a reference needs {FEWEST_REPEATS}"
     if held := sum(bool(repeat.row.get("throttled")) for repeat in cell.repeats):
-        yield f"{name}: the GPU was throttled in {held} of {plural(len(cell.repeats), 'repeat')}; cool it, and measure again"
+        yield f"{name}: the GPU was throttled in {held} of {text.plural(len(cell.repeats), 'repeat')}; cool it, and measure again"
     if facts.device_kind == "cuda" and any(map(_untold, cell.measured)):
         yield (
             f"{name}: its telemetry does not tell of all its windows whether the GPU was throttled, and what energy it took; measure where "

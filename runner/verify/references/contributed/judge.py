@@ -17,9 +17,8 @@ from runner.errors import UserError
 from runner.results.statistics import of_kind
 from runner.text import in_a_line, number, plural
 from runner.verify.outliers import spread_of
-from runner.verify.references.contributed import derived_rows
+from runner.verify.references.contributed import derived_rows, site
 from runner.verify.references.contributed.derived_rows import BundleRow, Derived, derived
-from runner.verify.references.contributed.site import cell_id, index_of
 from runner.verify.verdict import MARGINS
 
 Verdict = Literal["accepted", "open", "refused"]
@@ -91,7 +90,7 @@ class BundleJudge:
         """Hold others against it."""
         self._remember(place, bundle)
         for row in bundle.rows:
-            self._rows.setdefault(cell_id(row.facts), []).append(row)
+            self._rows.setdefault(site.cell_id(row.facts), []).append(row)
             self._machines.setdefault(row.contributor, set()).add(row.machine)
 
     def _remember(self, place: str, bundle: Derived) -> None:
@@ -152,7 +151,7 @@ class BundleJudge:
             reasons.append(f"{who} has {plural(len(known), 'machine')} here, and this is another one: a person decides")
         if same := sorted(one for one, has in self._machines.items() if machine in has and one != contributor):
             reasons.append(f"its machine has the pseudonym of a machine of {', '.join(same[:5])}: a person decides")
-        first = [row.facts.name for row in bundle.rows if cell_id(row.facts) not in self._rows]
+        first = [row.facts.name for row in bundle.rows if site.cell_id(row.facts) not in self._rows]
         if first:
             reasons.append(f"nothing is here to hold it against: {', '.join(first[:5])}: a person decides")
         return reasons
@@ -192,7 +191,7 @@ class BundleJudge:
         # An account may give its machine any pseudonym, so this is asked only where nobody knows who brought what.
         apart = "contributor" if row.contributor else "machine"
         own = getattr(row, apart)
-        alike = index_of(one for one in self._rows.get(cell_id(row.facts), ()) if getattr(one, apart) != own)
+        alike = site.index_of(one for one in self._rows.get(site.cell_id(row.facts), ()) if getattr(one, apart) != own)
         logs = alike[0].logs if alike else ()
         if not logs:
             return CellJudgement(row, 0)

@@ -221,7 +221,7 @@ def test_a_hook_is_missed_only_where_a_gpu_has_no_cdi_name(tmp_path: Path, monke
 @pytest.fixture(autouse=True)
 def own_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The doctor's containers get a folder of their own below the cells'."""
-    monkeypatch.setattr(container, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(container.paths, "cache_folder", lambda: tmp_path)
 
 
 def started(said: bytes | Exception, *gpus: Gpu, cuda: str | None = None) -> Check:
@@ -611,7 +611,7 @@ def test_a_group_with_room_for_few_processes_is_told(
 @pytest.mark.parametrize(("known", "status"), [(True, OK), (False, WARN)])
 def test_apptainer_is_told_that_it_finds_no_driver(known: bool, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_gpus.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(doctor_gpus, "is_there", lambda probe: known)
+    monkeypatch.setattr(doctor_gpus.venv, "is_there", lambda probe: known)
     (check,) = doctor_gpus.apptainer(WELL)
     assert (check.status, "libcuda.so.1" in check.saw) == (status, True)
     assert list(doctor_gpus.apptainer(replace(WELL, gpus=()))) == []

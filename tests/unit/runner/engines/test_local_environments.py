@@ -131,7 +131,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
 def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The program that installs: pip does it where there is no uv, and for Pythons that uv does not know."""
     if request.param == "pip":
-        monkeypatch.setattr(venv, "find_program", lambda name: None)
+        monkeypatch.setattr(venv.paths, "find_program", lambda name: None)
     return str(request.param)
 
 
@@ -218,7 +218,7 @@ def test_what_uv_cannot_install_pip_tries_and_its_words_are_the_errors(
     broken = tmp_path / "uv"
     broken.write_text("#!/bin/sh\necho 'error: a setting that uv does not know'; exit 2\n")
     broken.chmod(0o755)
-    monkeypatch.setattr(venv, "find_program", lambda name: str(broken))
+    monkeypatch.setattr(venv.paths, "find_program", lambda name: str(broken))
     said: list[str] = []
     VenvEngine().prepare(image(tmp_path, wheel[0]), said.append)
     assert "tiny-cpu: uv could not install its lock, so pip tries it" in said

@@ -199,7 +199,7 @@ STEP = ("jax", "mlp-mnist", "fp32")
 @pytest.fixture
 def image(catalog: dict[str, Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     monkeypatch.setattr(compiled, "RECORDS", tmp_path / "compiled")
-    monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(cell_cache.paths, "cache_folder", lambda: tmp_path / "cache")
     return catalog["jax-0.12.0.1-cu128"]
 
 

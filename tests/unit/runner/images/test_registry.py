@@ -68,7 +68,7 @@ def stored(project: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
             raise NotThereError("no", "no")
         return DIGEST
 
-    monkeypatch.setattr(build, "connect", lambda: None)
+    monkeypatch.setattr(build.docker_client, "connect", lambda: None)
     monkeypatch.setattr(registry.docker_client, "registry_digest", registry_digest)
     return names
 

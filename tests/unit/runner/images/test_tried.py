@@ -55,7 +55,7 @@ class Scripted(Engine):
 
 @pytest.fixture
 def outcome(catalog: dict[str, Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AdapterCheck]:
-    monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cell_cache.paths, "cache_folder", lambda: tmp_path)
 
     def of(script: str, limit: float = 30) -> AdapterCheck:
         prepared = ReadyImage(catalog["torch-2.15.0-cu132"], "", ())
@@ -318,7 +318,7 @@ def test_the_page_has_a_row_of_each_framework_of_each_gpu_image_and_is_what_the_
 def test_the_driver_s_stand_ins_are_found_by_what_is_tried_and_stand_in_the_record(
     catalog: dict[str, Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cell_cache.paths, "cache_folder", lambda: tmp_path)
     (tmp_path / "libcuda.so.1").touch()
     shown = "import os; raise SystemError(os.environ['LD_LIBRARY_PATH'])"
     prepared = ReadyImage(catalog["mxnet-1.9.1-cu117"], "", (sys.executable, "-c", shown))
@@ -343,7 +343,7 @@ def test_the_driver_s_stand_ins_are_found_by_what_is_tried_and_stand_in_the_reco
 def test_an_import_that_needs_the_driver_is_told_from_a_broken_one(
     catalog: dict[str, Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], expected: bool
 ) -> None:
-    monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cell_cache.paths, "cache_folder", lambda: tmp_path)
     script = f"import sys; sys.exit({chr(10).join(lines)!r})"
     prepared = ReadyImage(catalog["mxnet-1.9.1-cu117"], "", (sys.executable, "-c", script))
     failed = trial.imports(trial.TrialEngine(), prepared, ["mxnet_gluon"])[1]["mxnet_gluon"]
@@ -353,7 +353,7 @@ def test_an_import_that_needs_the_driver_is_told_from_a_broken_one(
 def test_a_framework_whose_process_dies_after_its_version_is_not_imported(
     catalog: dict[str, Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cell_cache.paths, "cache_folder", lambda: tmp_path)
     script = """print('[{"framework": "torch", "version": "2.15.0+cu132"}]', flush=True); import os; os.kill(os.getpid(), 11)"""
     prepared = ReadyImage(catalog["torch-2.15.0-cu132"], "", (sys.executable, "-c", script))
     versions, failed = trial.imports(trial.TrialEngine(), prepared, ["torch"])
@@ -392,7 +392,7 @@ def test_what_a_framework_says_of_itself_is_compared_with_image_toml(
     changed: dict[str, object],
     said: str | None,
 ) -> None:
-    monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cell_cache.paths, "cache_folder", lambda: tmp_path)
     right = {
         "framework": "torch",
         "version": "2.15.0+cu132",
@@ -503,7 +503,7 @@ def test_an_image_for_a_cpu_is_not_excused_by_the_driver_that_it_asks_for(
     result = run_try(cpu.name)
     assert result.exit_code == 1
     assert "torch is not imported: " in result.output
-    monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cell_cache.paths, "cache_folder", lambda: tmp_path)
     script = "import sys; sys.exit('OSError: libcuda.so.1: cannot open shared object file: x')"
     prepared = ReadyImage(cpu, "", (sys.executable, "-c", script))
     why = trial.imports(trial.TrialEngine(), prepared, ["torch"])[1]["torch"]
@@ -534,7 +534,7 @@ def test_an_option_that_means_nothing_is_refused_before_the_work(
 def test_an_environment_that_cannot_be_made_leaves_nothing(
     catalog: dict[str, Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    monkeypatch.setattr(cell_cache, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cell_cache.paths, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(trial.venv, "missing_programs", lambda _: None)
     monkeypatch.setattr(trial, "find_interpreter", lambda _: Interpreter(Path(sys.executable), "3.13.0"))
 

@@ -78,7 +78,7 @@ def test_one_image_that_is_missing_keeps_no_other_from_being_pinned(monkeypatch:
             raise RegistryError("jax-0.10.2-cpu: it is not there")
         return f"{registry}/{recipe.image.name}@sha256:1"
 
-    monkeypatch.setattr(pin, "connect", lambda: None)
+    monkeypatch.setattr(pin.docker_client, "connect", lambda: None)
     monkeypatch.setattr(pin.registries, "digest_of", digest_of)
     monkeypatch.setattr(pin.registries, "pin_layers", lambda *_: [])
     monkeypatch.setattr(pin, "pin_published", lambda image, reference: pinned.append(image.name))

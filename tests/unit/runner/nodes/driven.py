@@ -167,7 +167,7 @@ def driven(repeats: int, nodes: int, store: bool) -> dict[str, float]:
     """Run so many repeats on so many nodes: seconds of CPU, bytes of memory, and the size of a repeat's message."""
     if not store:
         driver.Driver._admit = no_door  # type: ignore[method-assign]
-    driver.planned_code = lambda _: {}
+    driver.execution.planned_code = lambda _: {}
     with tempfile.TemporaryDirectory() as name:
         any_parcel = parcel.encode(parcel_of())
         body = own_parcel if store else lambda _: any_parcel

@@ -74,7 +74,7 @@ class By:
 
 @pytest.fixture
 def by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> By:
-    monkeypatch.setattr(drivers, "planned_code", lambda _: {})
+    monkeypatch.setattr(drivers.execution, "planned_code", lambda _: {})
     return By(tmp_path)
 
 

@@ -105,7 +105,7 @@ def test_so_many_nodes_fetch_images_at_once_as_a_registry_can_serve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver.Driver, "_admit", stand_ins.no_door)
-    monkeypatch.setattr(driver, "planned_code", lambda _: {})
+    monkeypatch.setattr(driver.execution, "planned_code", lambda _: {})
     monkeypatch.setattr(stand_ins, "StandIn", Fetching)
     Fetching.fetching, Fetching.most = [], []
     options = Options(out=tmp_path, seed=1)
@@ -142,7 +142,7 @@ def test_a_hundred_thousand_repeats_on_128_nodes_take_a_minute_and_two_gigabytes
 def test_a_node_that_sends_another_parcel_than_it_was_asked_for_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: Callable[[Run], bytes], why: str
 ) -> None:
-    monkeypatch.setattr(driver, "planned_code", lambda _: {})
+    monkeypatch.setattr(driver.execution, "planned_code", lambda _: {})
     options = Options(out=tmp_path, seed=1)
     cell = make_cell(image="torch-2.13.0-cpu", device_model=stand_ins.CPU, preset=options.preset, batch=64)
     prospect: FleetProspect = prospect_of(stand_ins.fleet_of(1, [cell], body, options), options)
@@ -235,7 +235,7 @@ class Pouring:
 def test_a_node_that_floods_ends_its_own_repeat_in_time_and_the_other_node_measures_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
-    monkeypatch.setattr(driver, "planned_code", lambda _: {})
+    monkeypatch.setattr(driver.execution, "planned_code", lambda _: {})
     monkeypatch.setattr(driver.Driver, "_admit", stand_ins.no_door)
     options = Options(out=tmp_path, seed=1)
     cell = make_cell(image="torch-2.13.0-cpu", device_model=stand_ins.CPU, preset=options.preset, batch=64)
@@ -282,7 +282,7 @@ def test_a_repeat_that_a_node_s_machine_cut_is_measured_elsewhere_or_due_again_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(driver, "planned_code", lambda _: {})
+    monkeypatch.setattr(driver.execution, "planned_code", lambda _: {})
     options = Options(out=tmp_path, seed=1)
     cell = make_cell(image="torch-2.13.0-cpu", device_model=stand_ins.CPU, preset=options.preset, batch=64)
     run = stored.measured(tmp_path / "run", [], [cell], repeats=2)
