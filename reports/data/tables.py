@@ -45,7 +45,7 @@ from runner.results.cells import (
 )
 from runner.results.gpu_facts import bare_model
 from runner.results.known_issues import known_issues
-from runner.results.on_disk import isolation, parcel_origin
+from runner.results.on_disk import isolation, parcel_origin, schema
 from runner.results.on_disk.observed import observed
 from runner.results.rank.own_agreement import agreed, rested
 from runner.results.rank.ranking import scatter_by_model
@@ -158,7 +158,7 @@ def build(
     `seen_scatter`: how far repeats differ in other runs, by the model of device.
     """
     of_machine = set(frames) > set(STEPS)
-    frames = {name: store.no_rows(name) for name in FRAMES} | dict(frames)
+    frames = {name: schema.no_rows(name) for name in FRAMES} | dict(frames)
     stored = rows_of(frames["cells"])
     of_repeats = {name: by_repeat(frames[name]) for name in ("samples", "metrics", "parity", "telemetry")}
     by_id = {str(manifest["run_id"]): manifest for manifest in manifests}

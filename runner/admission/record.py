@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench import protocol, rules
-from bench.protocol import EVENTS, MAX_LINE_BYTES, VERSION, ProtocolError
 from runner.machine.devices import same_gpus
 from runner.machine.telemetry import HERTZ
 from runner.machine.telemetry_cpu import Row
@@ -36,10 +35,10 @@ _MAX_INT32 = 2**31 - 1
 # Event -> its fields whose columns are that narrow.
 _INT32 = {"sample": ("index", "steps"), "operation": ("buffers", "index"), "profile": ("steps",)}
 
-_SECONDS, _COUNT = EVENTS["sample"]["seconds"], EVENTS["sample"]["index"]
+_SECONDS, _COUNT = protocol.EVENTS["sample"]["seconds"], protocol.EVENTS["sample"]["index"]
 # Event -> the check of each of its fields, but for its kind.
 _CHECKS: dict[str, dict[str, Callable[[Any], bool]]] = {
-    kind: {**fields, "t": _SECONDS, "v": _COUNT} for kind, fields in EVENTS.items()
+    kind: {**fields, "t": _SECONDS, "v": _COUNT} for kind, fields in protocol.EVENTS.items()
 }
 _NAMES = {kind: {*checks, "event"} for kind, checks in _CHECKS.items()}
 # JSON's whole numbers have no limit. Event -> its fields that may have one beyond 64 bits.
@@ -62,11 +61,11 @@ def event_of(line: bytes) -> dict[str, Any]:
         try:
             json.dumps(event, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:
-            raise ProtocolError("a string is not Unicode text", line) from None
+            raise protocol.ProtocolError("a string is not Unicode text", line) from None
     kind = event["event"]
     for name in _INT32.get(kind, ()):
         if event[name] > _MAX_INT32:
-            raise ProtocolError(f"{kind}.{name} is above 2**31", line)
+            raise protocol.ProtocolError(f"{kind}.{name} is above 2**31", line)
     # The columns are doubles.
     for name in _WIDE[kind]:
         if isinstance(event[name], int) and abs(event[name]) >= 2**63:
@@ -76,7 +75,7 @@ def event_of(line: bytes) -> dict[str, Any]:
 
 def _at_once(line: bytes) -> dict[str, Any] | None:
     """The event in a line that fits the protocol; None where bench.protocol.parse must say what is wrong, if anything."""
-    if len(line) > MAX_LINE_BYTES:
+    if len(line) > protocol.MAX_LINE_BYTES:
         return None
     try:
         text = line.decode("utf-8")
@@ -86,7 +85,7 @@ def _at_once(line: bytes) -> dict[str, Any] | None:
     if type(event) is not dict or end != len(text):
         return None
     kind = event.get("event")
-    if type(kind) is not str or event.keys() != _NAMES.get(kind) or event["v"] != VERSION:
+    if type(kind) is not str or event.keys() != _NAMES.get(kind) or event["v"] != protocol.VERSION:
         return None
     for name, fits in _CHECKS[kind].items():
         if not fits(event[name]):
@@ -208,7 +207,9 @@ _ROWS: dict[str, tuple[str, dict[str, str]]] = {
     "parity": ("parity", {}),
 }
 # Event -> (its own fields, their columns).
-_FIELDS = {kind: [(name, renamed.get(name, name)) for name in EVENTS[kind]] for kind, (_, renamed) in _ROWS.items()}
+_FIELDS = {
+    kind: [(name, renamed.get(name, name)) for name in protocol.EVENTS[kind]] for kind, (_, renamed) in _ROWS.items()
+}
 
 # Event -> its fields that the cell's own row has, and their columns.
 _COLUMNS: dict[str, dict[str, str]] = {
@@ -277,7 +278,7 @@ class Recorder:
             self._pending.clear()
         # A line may come byte by byte: to copy all of it each time would take minutes.
         self._pending += rest
-        if len(self._pending) > MAX_LINE_BYTES:
+        if len(self._pending) > protocol.MAX_LINE_BYTES:
             self._take(bytes(self._pending))
         elif self._bytes > parcel.MAX_TOTAL_BYTES:
             self.problem = f"the cell printed more than {parcel.MAX_TOTAL_BYTES} bytes of events"
@@ -285,7 +286,7 @@ class Recorder:
     def close(self) -> None:
         """The output has ended. A line without its end is torn."""
         if self._pending and not self.problem:
-            self.torn = str(ProtocolError("the last line is torn", bytes(self._pending)))
+            self.torn = str(protocol.ProtocolError("the last line is torn", bytes(self._pending)))
 
     @property
     def ended_well(self) -> bool:
@@ -296,12 +297,12 @@ class Recorder:
         self._count += 1
         try:
             if self._count > parcel.MAX_EVENTS:
-                raise ProtocolError(f"more than {parcel.MAX_EVENTS} events", line)
+                raise protocol.ProtocolError(f"more than {parcel.MAX_EVENTS} events", line)
             if self.end is not None:
-                raise ProtocolError("a line after `end`", line)
+                raise protocol.ProtocolError("a line after `end`", line)
             event = event_of(line)
             self._fits_earlier(event, line)
-        except ProtocolError as error:
+        except protocol.ProtocolError as error:
             self.problem, self.foreign = str(error), not line.startswith(b"{")
             return
         self._keep(event)
@@ -312,22 +313,22 @@ class Recorder:
         """Raise ProtocolError for what an earlier event of the cell rules out."""
         kind = event["event"]
         if kind == "data" and self.data is not None:
-            raise ProtocolError("a second `data`", line)
+            raise protocol.ProtocolError("a second `data`", line)
         if kind == "metric":
             self._metrics.add(event["name"])
             if len(self._metrics) > parcel.MOST_METRICS:
-                raise ProtocolError(f"more than {parcel.MOST_METRICS} metrics", line)
+                raise protocol.ProtocolError(f"more than {parcel.MOST_METRICS} metrics", line)
         if kind == "sample":
             if event["index"] in self._indexes:
-                raise ProtocolError(f"a second sample with index {event['index']}", line)
+                raise protocol.ProtocolError(f"a second sample with index {event['index']}", line)
             self._indexes.add(event["index"])
         if kind == "operation":
             window = tuple(event[name] for name in ("operation", "direction", "size", "index"))
             if window in self._operations:
-                raise ProtocolError(f"a second operation of that size with index {event['index']}", line)
+                raise protocol.ProtocolError(f"a second operation of that size with index {event['index']}", line)
             self._operations.add(window)
         if kind == "dispatch" and _point(event) in self._kernels:
-            raise ProtocolError("a second `dispatch` of that size", line)
+            raise protocol.ProtocolError("a second `dispatch` of that size", line)
 
     def _keep(self, event: dict[str, Any]) -> None:
         """Put an event into the rows and columns that it belongs to."""

@@ -19,7 +19,6 @@ from runner.engines.probe import HELD_BY_OTHERS, NO_DEVICE, OPENS_NONE, printed,
 from runner.engines.process.installed import InterpreterEngine
 from runner.errors import HOST_FAULTS, HostFaultError, system_fault
 from runner.kit import results_folder
-from runner.kit.results_folder import say
 from runner.kit.steps import EVENTS_MODULES, KitStep
 from runner.machine import telemetry
 from runner.machine.devices import Machine
@@ -317,22 +316,22 @@ class Doer:
         status, said, figures = first_look(step, parcel)
         if status == "no-device" and OPENS_NONE in said and not self._lost:
             self.unable[step.cell.framework] = said
-            say(f"{seconds:5.0f} s  {step}: {said}")
+            results_folder.say(f"{seconds:5.0f} s  {step}: {said}")
             return
         if status == "no-device" and re.search(HELD_BY_OTHERS, said) and not self._lost:
             self.held[step.cell.framework] = said
-            say(f"{seconds:5.0f} s  {step}: {said}")
+            results_folder.say(f"{seconds:5.0f} s  {step}: {said}")
             return
         if self._lost or status == "no-device":
             # The step is left for the start after the remedy.
             self.gone = "its GPU fell off the bus" if self._lost else f"no GPU can be opened ({said})"
-            say(f"{seconds:5.0f} s  {step}: {self.gone}")
+            results_folder.say(f"{seconds:5.0f} s  {step}: {self.gone}")
             return
         summary = {"status": status, "energy_joules": energies(parcel.telemetry), **figures}
         replace_bytes(results_folder.said_path(self.out, step), results_folder.document(summary))
         # Written last: a step is done when this file is there.
         replace_bytes(results_folder.path_of(self.out, step), content)
-        say(f"{seconds:5.0f} s  {step}: {status}{said and f': {said}'}")
+        results_folder.say(f"{seconds:5.0f} s  {step}: {status}{said and f': {said}'}")
 
     def _goes_on(self, step: KitStep, seconds: float) -> bool:
         """True if the next start does a stopped step again: once, so that one that hangs does not keep the others from their turn."""
@@ -340,5 +339,7 @@ class Doer:
         if seconds + _DUMP_SECONDS + _SLACK_SECONDS >= STEP_SECONDS or mark.exists():
             return False
         mark.touch()
-        say(f"{seconds:5.0f} s  {step}: cut off, because the time was over; the next start does it again")
+        results_folder.say(
+            f"{seconds:5.0f} s  {step}: cut off, because the time was over; the next start does it again"
+        )
         return True

@@ -25,9 +25,7 @@ from runner.results.on_disk import derived
 from runner.results.on_disk.schema import SCHEMA_VERSION as SCHEMA_VERSION
 from runner.results.on_disk.schema import TABLES as TABLES
 from runner.results.on_disk.schema import StoreError as StoreError
-from runner.results.on_disk.schema import arrow_schema as arrow_schema
-from runner.results.on_disk.schema import no_rows as no_rows
-from runner.results.on_disk.schema import of_rows, other_kind, replace_bytes
+from runner.results.on_disk.schema import arrow_schema, no_rows, of_rows, other_kind, replace_bytes
 from runner.results.on_disk.schema import read_bytes as read_bytes
 from runner.results.on_disk.schema import write_bytes as write_bytes
 

@@ -31,7 +31,6 @@ from runner.results import rows, store
 from runner.results.on_disk.derived import parcel_name
 from runner.results.on_disk.isolation import CONTAINER_ENGINES
 from runner.results.parcel import Parcel
-from runner.results.store import RunStore
 from runner.run import progress, summary
 from runner.run.attempt import AttemptContext, Limits
 from runner.run.budget import Agenda, without
@@ -70,7 +69,9 @@ def open_gpus(engine: str, gpus: Sequence[Gpu], run_id: str) -> None:
 
 
 @contextlib.contextmanager
-def held(devices: Sequence[str], run: RunStore, wait: bool, resumed: bool, ends_at: float = math.inf) -> Iterator[None]:
+def held(
+    devices: Sequence[str], run: store.RunStore, wait: bool, resumed: bool, ends_at: float = math.inf
+) -> Iterator[None]:
     """Hold the devices of a run. A new run that does not get them leaves no folder. Raises LeaseError."""
     with contextlib.ExitStack() as stack:
         try:
@@ -84,7 +85,7 @@ def held(devices: Sequence[str], run: RunStore, wait: bool, resumed: bool, ends_
 
 def execute(
     prospect: Prospect,
-    run: RunStore,
+    run: store.RunStore,
     write_report: Callable[[Path], Path],
     resumed: bool = False,
     ends_at: float = math.inf,
@@ -217,7 +218,7 @@ class Renewal:
 
 
 @contextlib.contextmanager
-def _clocks(prospect: Prospect, run: RunStore, boards: Sequence[str]) -> Iterator[None]:
+def _clocks(prospect: Prospect, run: store.RunStore, boards: Sequence[str]) -> Iterator[None]:
     """Set back what a killed runner left locked, and lock the clocks within the block where the user wants that."""
     for sentence in clocks.undo(boards):
         say(sentence)
@@ -235,18 +236,18 @@ def _clocks(prospect: Prospect, run: RunStore, boards: Sequence[str]) -> Iterato
         yield
 
 
-def _write_renewed(run: RunStore, write_report: Callable[[Path], Sequence[str]], folder: Path) -> Sequence[str]:
+def _write_renewed(run: store.RunStore, write_report: Callable[[Path], Sequence[str]], folder: Path) -> Sequence[str]:
     """Write the report with what has ended meanwhile."""
     renew(run)
     return write_report(folder)
 
 
-def _remember(prospect: Prospect, run: RunStore, jobs: Sequence[Job], cells: CellRunner) -> None:
+def _remember(prospect: Prospect, run: store.RunStore, jobs: Sequence[Job], cells: CellRunner) -> None:
     """Store how long those of these jobs take that have not ended."""
     summary.store_expectations(prospect, run, without(jobs, {outcome.job for outcome in cells.outcomes}))
 
 
-def clear_up(run: RunStore) -> None:
+def clear_up(run: store.RunStore) -> None:
     """Remove what a killed runner left half written in a run, and record which repeats are kept."""
     run.remove_parts()
     # Before anything is measured: a repeat that was removed may be measured again, and then has another parcel.
@@ -264,7 +265,7 @@ def clear_up(run: RunStore) -> None:
 
 def attempt_context(
     prospect: Prospect,
-    run: RunStore,
+    run: store.RunStore,
     monitor: telemetry.Monitor,
     code: Mapping[tuple[str, str], str],
     keep: Callable[[Job, Parcel], None] | None = None,
@@ -283,7 +284,7 @@ def attempt_context(
     )
 
 
-def planned_code(run: RunStore) -> dict[tuple[str, str], str]:
+def planned_code(run: store.RunStore) -> dict[tuple[str, str], str]:
     """(framework, workload) -> the digest of the code that the cells of a run were planned with."""
     return {(cell["framework"], cell["workload"]): cell["code_sha256"] for cell in run.manifest()["plan"]}
 
@@ -363,7 +364,7 @@ def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends
             done.setdefault(job.cell, set()).add(job.repeat)
 
 
-def _digests(run: RunStore) -> dict[str, set[str]]:
+def _digests(run: store.RunStore) -> dict[str, set[str]]:
     """Image -> its digests in the repeats that a run has and that are well: what failed may be why somebody made it anew."""
     digests: dict[str, set[str]] = {}
     if run.finished():
@@ -382,7 +383,7 @@ def _others(before: set[str], now: str) -> list[str]:
     return [] if now in before else sorted(digest for digest in before if ("@" in digest) == ("@" in now))
 
 
-def _agenda(prospect: Prospect, run: RunStore, limited: bool) -> Agenda:
+def _agenda(prospect: Prospect, run: store.RunStore, limited: bool) -> Agenda:
     """The facts that the steps of the run depend on.
 
     Only a run whose time is limited adds repeats to the planned ones, where time is left. A user who gives a number of repeats has a
@@ -396,7 +397,7 @@ def _agenda(prospect: Prospect, run: RunStore, limited: bool) -> Agenda:
     )
 
 
-def _repeats_of(prospect: Prospect, run: RunStore) -> dict[Cell, set[int]]:
+def _repeats_of(prospect: Prospect, run: store.RunStore) -> dict[Cell, set[int]]:
     """The numbers of the repeats that each cell has had."""
     of_id = {cell.id: cell for cell in prospect.plan.cells}
     done: dict[Cell, set[int]] = {}
@@ -419,7 +420,7 @@ def _prepare(cells: CellRunner, prospect: Prospect, name: str, cost: int) -> tup
     return ready, failed.get(name)
 
 
-def _store_lost(run: RunStore, boards: Collection[str]) -> None:
+def _store_lost(run: store.RunStore, boards: Collection[str]) -> None:
     """Record the GPUs that fell off the bus."""
     if boards:
         manifest = run.manifest()

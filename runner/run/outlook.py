@@ -22,7 +22,6 @@ from runner.plan.plan import Cell, Skip
 from runner.results.known_issues import known_issues
 from runner.results.on_disk.roles import NamedCell
 from runner.run import budget, progress
-from runner.run.budget import Forecast
 from runner.run.dispatch import Job, Span
 from runner.run.prospect import REPEATS, Prospect, lacks_fp32, left_out, of_images
 from runner.terminal import columns, folded, print_table
@@ -168,7 +167,9 @@ def _print(line: str) -> None:
     print(folded(visible(line, len(line))))
 
 
-def _document(prospect: Prospect, jobs: Sequence[Job], minutes: float | None, held: Forecast | None) -> PlanDocument:
+def _document(
+    prospect: Prospect, jobs: Sequence[Job], minutes: float | None, held: budget.Forecast | None
+) -> PlanDocument:
     return {
         "engine": prospect.engine.name,
         "why_engine": prospect.why_engine,
@@ -275,7 +276,7 @@ def _narrow() -> bool:
     return sys.stdout.isatty() or columns() > 0
 
 
-def _print_held(prospect: Prospect, held: Forecast) -> None:
+def _print_held(prospect: Prospect, held: budget.Forecast) -> None:
     """The cells that the minutes hold, in their order, each with the time at which it begins."""
     begins: dict[Cell, float] = {}
     which = "first repeats"

@@ -14,7 +14,6 @@ from typing import Any
 
 from runner.known_messages import explained
 from runner.nodes.transports import ray_actor, transport
-from runner.nodes.transports.transport import Node, NodesError
 from runner.run.progress import say
 from runner.text import in_a_line, plural
 
@@ -38,7 +37,7 @@ class Ray(transport.Nodes):
     def __init__(self, address: str, reserve: bool = True) -> None:
         """Connect to it: "" is the cluster of this machine, or that of RAY_ADDRESS. Raises NodesError."""
         if address and not _ADDRESS.fullmatch(address):
-            raise NodesError(_why_no_address(address))
+            raise transport.NodesError(_why_no_address(address))
         if address:
             _ask(address)
         self._ray = _imported()
@@ -47,15 +46,15 @@ class Ray(transport.Nodes):
         # The id of a Ray node -> its name here.
         self._names: dict[str, str] = {}
 
-    def there(self) -> Sequence[Node]:
+    def there(self) -> Sequence[transport.Node]:
         """The nodes that are alive and offer CPUs or GPUs: a head that offers none only directs the others."""
         found = [node for node in self.alive() if node["Resources"].get("CPU") or node["Resources"].get("GPU")]
         if not found and not self._names:
-            raise NodesError(
+            raise transport.NodesError(
                 "--nodes ray: no node of this Ray cluster offers CPUs or GPUs; start Ray on the machines to measure"
             )
         return [
-            Node(self._name(node), (), start=functools.partial(self._start, node))
+            transport.Node(self._name(node), (), start=functools.partial(self._start, node))
             for node in sorted(found, key=lambda node: (node["NodeManagerHostname"], node["NodeID"]))
         ]
 
@@ -64,7 +63,9 @@ class Ray(transport.Nodes):
         try:
             return [node for node in self._ray.nodes() if node["Alive"]]
         except Exception as error:
-            raise NodesError(f"--nodes ray: Ray does not say which nodes there are ({_line(error)})") from None
+            raise transport.NodesError(
+                f"--nodes ray: Ray does not say which nodes there are ({_line(error)})"
+            ) from None
 
     def _name(self, node: dict[str, Any]) -> str:
         """A host's name; that of a second Ray node of this name, or one that was started again, has the begin of its id besides."""
@@ -86,7 +87,7 @@ class Carried:
         self._ray, self._name, self._id = ray, name, node["NodeID"]
         self._needs = {kind: node["Resources"].get(kind, 0) if reserve else 0 for kind in ("GPU", "CPU")}
         if not any(other["NodeID"] == self._id and other["Alive"] for other in ray.nodes()):
-            raise NodesError(f"{name}: Ray says that this node is gone; start Ray there again")
+            raise transport.NodesError(f"{name}: Ray says that this node is gone; start Ray there again")
         ray.cloudpickle.register_pickle_by_value(ray_actor)
         # Its methods run in threads: one hands on what the agent writes, another one what it reads.
         actors = ray.remote(max_restarts=0, max_task_retries=0, max_concurrency=4)(ray_actor.Carrier)
@@ -180,7 +181,7 @@ def _imported() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError as error:
-        raise NodesError(
+        raise transport.NodesError(
             f"--nodes ray: {sys.executable} has no Ray ({_line(error)}); install it in the cluster's own release: "
             "pip install 'ray>=2.49,<3'"
         ) from None
@@ -209,7 +210,7 @@ def _ask(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise NodesError(
+        raise transport.NodesError(
             f"--nodes ray:{in_a_line(address, 80)}: nothing answers there ({_line(error)}); the head's address is what `ray start --head` "
             "printed, HOST:6379 by default"
         ) from None
@@ -222,7 +223,7 @@ def _connect(ray: Any, address: str) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
     except Exception as error:
-        raise NodesError(
+        raise transport.NodesError(
             f"--nodes ray: no connection to a Ray cluster ({_line(error)}); run the command in the "
             "cluster, with `ray job submit` or on its head, or name ray:HOST:PORT"
         ) from None

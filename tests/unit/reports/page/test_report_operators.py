@@ -24,8 +24,9 @@ from reports.page import assembly
 from reports.page.markdown_report import markdown
 from runner.results.cells import Key
 from runner.results.gpu_facts import datasheet
+from runner.results.on_disk.schema import arrow_schema
 from runner.results.plausible.counts import least_bytes
-from runner.results.store import RunStore, arrow_schema
+from runner.results.store import RunStore
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import picture, pictures, whole
 

@@ -15,7 +15,7 @@ from reports.data import tables, telemetry_signals
 from reports.data.model import NO_TELEMETRY, MeasuredCell, Repeat, Tables
 from reports.page.results import sequence
 from runner.cli.main import app
-from runner.results.store import arrow_schema
+from runner.results.on_disk.schema import arrow_schema
 from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import samples, whole
 

@@ -23,7 +23,7 @@ from runner.admission.renew import renew
 from runner.cli.main import app
 from runner.paths import PROJECT
 from runner.results import store
-from runner.results.on_disk import derived
+from runner.results.on_disk import derived, schema
 from runner.results.parcel import Parcel, decode, encode
 from runner.results.store import TABLES, RunStore, StoreError
 from tests.fixtures import stored
@@ -155,7 +155,7 @@ def halve_tables(folder: Path) -> None:
             {name: value / 2 if name in TIMES and value is not None else value for name, value in row.items()}
             for row in pq.read_table(path).to_pylist()
         ]
-        pq.write_table(pa.Table.from_pylist(rows, schema=store.arrow_schema(table)), path)
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema.arrow_schema(table)), path)
         index["tables"][table] = derived.hashlib.sha256(path.read_bytes()).hexdigest()
     (folder / "tables" / "index.json").write_text(json.dumps(index))
 

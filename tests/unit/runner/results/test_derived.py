@@ -21,7 +21,7 @@ from reports.data.tables import load
 from runner.admission.renew import renew
 from runner.paths import PROJECT, cache_folder
 from runner.results import store
-from runner.results.on_disk import derived
+from runner.results.on_disk import derived, schema
 from runner.results.store import TABLES, RunStore, StoreError
 from runner.run.open_pairs import OpenPairs
 from runner.run.summary import document
@@ -182,7 +182,7 @@ def test_rows_lie_by_cell_and_repeat_in_the_order_of_their_numbers(run: Path) ->
 
 def test_every_table_has_a_file_with_all_columns_be_it_without_a_row(run: Path) -> None:
     for table in TABLES:
-        assert pq.read_schema(run / "tables" / f"{table}.parquet").equals(store.arrow_schema(table))
+        assert pq.read_schema(run / "tables" / f"{table}.parquet").equals(schema.arrow_schema(table))
 
 
 def test_the_key_is_one_for_all_processes_and_nobody_else_reads_it(tmp_path: Path) -> None:
