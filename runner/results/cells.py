@@ -110,16 +110,16 @@ MOST_NOISE = 0.25
 
 @dataclass(frozen=True)
 class Key:
-    """The fields that comparable cells share."""
+    """The fields that comparable cells share, each named as its column. A default is of a row that lacks it."""
 
-    workload: str
-    precision: str
-    preset: str
-    device_kind: str
-    device_model: str
-    devices: int
-    batch: int
-    data_source: str
+    workload: str = "unknown"
+    precision: str = "unknown"
+    preset: str = "unknown"
+    device_kind: str = "unknown"
+    device_model: str = "unknown"
+    devices: int = 1
+    batch: int = 0
+    data_source: str = ""
     scaling: str = ""  # of several devices: weak, where the batch is that of each, or strong
 
     @property
@@ -425,17 +425,7 @@ def _cell(
         framework=str(row.get("framework")),
         mode=str(row.get("mode") or "default"),
         engine=str(row.get("engine") or manifest["engine"]),
-        key=Key(
-            workload=str(row.get("workload") or "unknown"),
-            precision=str(row.get("precision") or "unknown"),
-            preset=str(row.get("preset") or "unknown"),
-            device_kind=str(row.get("device_kind") or "unknown"),
-            device_model=str(row.get("device_model") or "unknown"),
-            devices=int(row.get("devices") or 1),
-            batch=int(row.get("batch") or 0),
-            data_source=str(row.get("data_source") or ""),
-            scaling=str(row.get("scaling") or ""),
-        ),
+        key=Key(**{name: row[name] for name in Key.__dataclass_fields__ if row.get(name)}),
         status=status,
         reason=reason,
         planned=count,

@@ -36,11 +36,7 @@ class NamedCell(TypedDict):
 
 # Of the table `cells`, every column (schema.py).
 ROLES: Mapping[str, Role] = {
-    **dict.fromkeys(
-        ("cell_id", "image", "framework", "workload", "precision", "preset", "mode", "device_kind", "device_model", "devices",
-         "scaling", "device_uuid", "batch"),
-        "identity",
-    ),
+    **dict.fromkeys(("cell_id", *NamedCell.__annotations__, "device_kind", "device_uuid"), "identity"),
     **dict.fromkeys(
         ("framework_version", "cuda_version", "cudnn_version", "driver_version", "data_source", "data_sha256"), "choice"
     ),
