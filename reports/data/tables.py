@@ -8,7 +8,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -201,16 +201,16 @@ def _curves(metrics: pa.Table | None, repeat: int) -> tuple[Curve, ...]:
     return tuple(curves)
 
 
+def _fields(stored: StoredRepeat | StoredCell) -> dict[str, Any]:
+    """The fields of a stored record, for the one of the page that has them too."""
+    return {field.name: getattr(stored, field.name) for field in fields(stored)}
+
+
 def _repeat(stored: StoredRepeat, place: Place, parts: Mapping[str, Mapping[Place, pa.Table]], most: int) -> Repeat:
     """`most` values of each line of telemetry; none of 0."""
     telemetry = parts["telemetry"].get(place)
     return Repeat(
-        number=stored.number,
-        status=stored.status,
-        shift=stored.shift,
-        windows=stored.windows,
-        row=stored.row,
-        reused=stored.reused,
+        **_fields(stored),
         curves=_curves(parts["metrics"].get(place), stored.number),
         signals=telemetry_signals.signals(telemetry, most),
         observed=observed(stored.row, stored.windows, telemetry),
@@ -233,23 +233,10 @@ def _cell(
     metric = specification(stored.key.workload).get("metric") or {}
     held = _parity([checks.get(place, ()) for place in places])
     return MeasuredCell(
+        **_fields(replace(stored, repeats=repeats)),
         anchor="",
         label=stored.image,
-        run_id=stored.run_id,
-        cell_id=stored.cell_id,
-        image=stored.image,
-        framework=stored.framework,
-        mode=stored.mode,
-        engine=stored.engine,
         seed=stored.row.get("seed"),
-        key=stored.key,
-        status=stored.status,
-        reason=stored.reason,
-        planned=stored.planned,
-        repeats=repeats,
-        step=stored.step,
-        items_per_step=stored.items_per_step,
-        first_step_seconds=stored.first_step_seconds,
         phases={name: seconds for name in PHASES if (seconds := middle(rows, rules.seconds_column(name))) is not None},
         costs={**_costs(rows), **curves.of_tokens(steady), **curves.waiting(steady)},
         caveats=(
@@ -265,14 +252,9 @@ def _cell(
         foreign_processes=foreign_processes(rows),
         throttled=_throttled(rows),
         score=_score(repeats, str(metric.get("name") or "")),
-        parity_passed=stored.parity_passed,
         parity=held,
         short=short,
         total_seconds=None if short or stored.status != "ok" else _total(repeats),
-        environment=stored.environment,
-        row=stored.row,
-        imported=stored.imported,
-        out=stored.out,
         host=machine_of(stored.row, manifest),
         gpus=_gpus(stored, manifest),
         command=_command(stored.row, manifest),
