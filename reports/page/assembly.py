@@ -204,10 +204,8 @@ def page_of(overview: Overview, health: Health = NOT_JUDGED) -> page.Page:
     frameworks = {cell.framework for cell in data.cells} | {row.framework for part in slices for row in part.rows}
     headline, *further = answers
     return page.Page(
+        overview=overview,
         headline=headline,
-        title=overview.title,
-        where=overview.where,
-        lead=overview.lead,
         pills=pills,
         notes=tuple((head, rest) for head, _, rest in (note.partition(": ") for note in overview.notes)),
         answers=tuple(answer for answer in further if answer.is_one),
@@ -218,8 +216,6 @@ def page_of(overview: Overview, health: Health = NOT_JUDGED) -> page.Page:
         has_energy=any("joules_per_item" in cell.costs for cell in data.cells),
         colours=page.sign_colours(sorted(frameworks)),
         marks=page.sign_symbols(data.cells),
-        runs=data.runs,
-        findings=overview.findings,
         sections=sections,
         ladders=ladders,
         more_ladders=more_ladders,
@@ -229,10 +225,7 @@ def page_of(overview: Overview, health: Health = NOT_JUDGED) -> page.Page:
         efficiency_of_cpus=plots.scaling([each for each in scalings if each.on_a_cpu]),
         efficiency_at_most=plots.scaling(scalings, forecast=True),
         over_time=plots.changes_over_time(data, overview.history.again) if overview.history else (),
-        history=overview.history,
         environments=environments(data),
-        skipped=data.skipped,
-        waiting=data.waiting,
         go_on=tuple(entry.command for entry in overview.left if entry.cells),
         cells=_cells(data, neighbours, most, listed),
     )

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from reports.answers.across import Across
 from reports.answers.findings import Finding
 from reports.answers.health import Health
-from reports.answers.run_history import History
+from reports.answers.overview import Overview
 from reports.answers.scaling import Scaling
 from reports.answers.short import Answer
 from reports.data.costs import Cost
 from reports.data.curves import ByClass, TimeTo
-from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Repeat, Skipped, StoredRun
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Repeat
 from reports.data.operators import Ceiling, RateCurve
 from reports.data.profiles import Shown
 from reports.data.telemetry_signals import Environment, Neighbours
@@ -242,10 +242,8 @@ class CellSection:
 
 @dataclass(frozen=True)
 class Page:
+    overview: Overview
     headline: Answer
-    title: str  # what was compared, and where
-    where: str  # when, with which engine and on which machine
-    lead: str
     pills: tuple[Pill, ...]
     # of the machines, drained, drifted or perhaps busy: what it is, and what a reader may unfold
     notes: tuple[tuple[str, str], ...]
@@ -257,8 +255,6 @@ class Page:
     has_energy: bool  # whether some cell recorded joules
     colours: Mapping[str, str]  # framework -> the name of its colour
     marks: Mapping[str, str]  # framework -> its symbol
-    runs: tuple[StoredRun, ...]
-    findings: tuple[Finding, ...]
     sections: tuple[WorkloadSection, ...]
     ladders: tuple[Chart, ...]  # of the results that the page shows first
     more_ladders: tuple[Chart, ...]  # of the others
@@ -268,10 +264,7 @@ class Page:
     efficiency_of_cpus: Chart | None
     efficiency_at_most: Chart | None
     over_time: tuple[Chart, ...]
-    history: History | None
     environments: tuple[Environment, ...]
-    skipped: tuple[Skipped, ...]
-    waiting: tuple[MeasuredCell, ...]
     go_on: tuple[str, ...]  # how, for each run with cells that are not yet run
     cells: tuple[CellSection, ...]
 
