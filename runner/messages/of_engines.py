@@ -84,7 +84,7 @@ OF_ENGINES: tuple[Known, ...] = (
         "install runc, or name what there is under `runtimes` in /etc/nvidia-container-runtime/config.toml; Podman takes GPUs by CDI",
     ),
     Known(
-        r"failed to register layer|invalid tar header|invalid deflate data",
+        r"failed to (register|extract) layer|content digest \S+ not found|invalid tar header|invalid deflate data",
         "a layer of the image is damaged, or the engine's folder of layers, most often since its disk was full once",
         "free some space (`docker system df`, `docker system prune`), restart the engine and pull again",
         general=True,
@@ -222,7 +222,7 @@ OF_ENGINES: tuple[Known, ...] = (
     ),
     Known(
         r"Your kernel does not support|reset devices\.list|cgroups? (config|error|v2)|apply(ing)? cgroup|cgroupv2"
-        r"|procHooks|sd-bus|BPF_CGROUP|unable to start unit|subtree_control",
+        r"|procHooks|cgroups: |cgroup mount|for cgroup not found|sd-bus|BPF_CGROUP|unable to start unit|subtree_control",
         "the engine cannot make the control group of a container, which limits its CPUs, memory and devices",
         "a user's engine needs systemd's session of that user (`loginctl enable-linger`); inside a container, give that --privileged and "
         "--cgroupns=host; an old kernel, systemd.unified_cgroup_hierarchy=0 at its start",
@@ -243,12 +243,21 @@ OF_ENGINES: tuple[Known, ...] = (
         "container, give that --privileged, and a disk that is no overlay for the engine's folder",
         general=True,
     ),
+    # Docker's and Podman's network of a container
+    Known(
+        r"external connectivity|ip-?tables|nftables|netavark|slirp4netns|pasta failed|find pasta|network namespace|container networking"
+        r"|network bridge",
+        "the engine could not make the network of a container: rules of the firewall, a module of the kernel or a program is missing",
+        "restart the engine after the firewall (`systemctl restart docker`), which writes its rules again; after an upgrade of the kernel "
+        "restart the machine; a user's Podman needs passt or slirp4netns",
+        general=True,
+    ),
     # security modules of the kernel, and runc
     Known(
-        r"[Aa]pp[Aa]rmor|avc: +denied|SELinux",
+        r"[Aa]pp[Aa]rmor|avc: +denied|SELinux|lsetxattr|relabel failed",
         "a security module of the kernel (AppArmor, SELinux) keeps the engine from starting a container",
         "`journalctl -k | grep -i denied` names what it refused; reload its profile (`systemctl restart apparmor`), or Docker of its own "
-        "packages instead of the snap",
+        "packages instead of the snap; a disk that takes no labels, such as NFS, is mounted with `context=`",
     ),
     Known(
         r"Could not find any nv files|nv files on this host",

@@ -62,6 +62,9 @@ DEVICE_TAKEN = (
 WSL_FIX = "update NVIDIA's driver on Windows, and `wsl --update`; install no Linux driver inside WSL"
 
 OF_GPUS: tuple[Known, ...] = (
+    # the driver, in the kernel's log
+    *(Known(rf"NVRM: Xid [^\n]*?\): {number}\b", *xid(number)) for number in _XIDS),
+    Known(r"NVRM: Xid ", *xid(0)),
     # CUDA, in a cell
     Known(
         r"no kernel image is available|device kernel image is invalid|is not compatible with the current PyTorch installation"
@@ -103,7 +106,7 @@ OF_GPUS: tuple[Known, ...] = (
         "look at CUDA_VISIBLE_DEVICES, and at what the container was given; `runner doctor` tells more",
     ),
     Known(
-        r"CUDA_ERROR_INVALID_DEVICE|invalid device ordinal|cudaErrorInvalidDevice",
+        r"CUDA_ERROR_INVALID_DEVICE|invalid device ordinal|cudaErrorInvalidDevice|device >= 0 && device <",
         "a GPU was asked for by a number or name that is not there",
         "`nvidia-smi -L` tells today's names; look at CUDA_VISIBLE_DEVICES",
     ),
@@ -120,7 +123,7 @@ OF_GPUS: tuple[Known, ...] = (
         "take the folder `stubs` out of LD_LIBRARY_PATH; a container needs GPUs given to it",
     ),
     Known(
-        r"CUDA_ERROR_UNKNOWN|CUDA unknown error|cuda runtime error \(30\)|cudaErrorUnknown|cuInit says 999",
+        r"CUDA_ERROR_UNKNOWN|CUDA unknown error|cuda runtime error \(30\)|cudaErrorUnknown|cuInit says 999|Cuda failure 999",
         "the driver cannot start CUDA; most often nvidia_uvm is not loaded, or its device node is missing",
         "`modprobe nvidia_uvm` and `nvidia-modprobe -u`; after the machine slept, `rmmod nvidia_uvm` first; or restart "
         "the machine",
@@ -257,7 +260,7 @@ OF_GPUS: tuple[Known, ...] = (
         "the image's LD_LIBRARY_PATH, or a base image with CUDA and cuDNN of the releases that the framework names",
     ),
     Known(
-        r"CUDA[_ ](error: )?out of memory|CUDA_ERROR_OUT_OF_MEMORY|RESOURCE_EXHAUSTED|OutOfMemoryError",
+        r"CUDA[_ ](error: |failure \W?(\d+ ')?)?out of memory|CUDA_ERROR_OUT_OF_MEMORY|RESOURCE_EXHAUSTED|OutOfMemoryError",
         "the GPU's memory did not suffice",
         "a GPU with more memory; look with `runner gpus` whether somebody else uses it",
     ),
@@ -283,7 +286,7 @@ OF_GPUS: tuple[Known, ...] = (
     ),
     Known(
         r"NVIDIA driver does not answer \(Driver Not Loaded\)|couldn't communicate with the NVIDIA driver|key was rejected by service"
-        r"|could not insert 'nvidia|module nvidia\S* not found|disagrees about version|NVRM: ",
+        r"|could not insert 'nvidia|module nvidia\S* not found|disagrees about version|NVRM: (?!Xid)",
         "NVIDIA's kernel module is not loaded, or does not start the GPU: after a new kernel it must be built again, Secure Boot refuses "
         "one that is not signed, and GPUs older than Turing want the closed one",
         "`modprobe nvidia` and `dmesg` tell why; `dkms status` if it was built for `uname -r`; else install the driver "
@@ -347,7 +350,8 @@ OF_GPUS: tuple[Known, ...] = (
         "NCCL_P2P_DISABLE=1 goes by the machine's memory; else switch off ACS and the IOMMU in the BIOS (`iommu=pt`)",
     ),
     Known(
-        r"NCCL [Ee]rror|NCCL WARN|nccl(System|UnhandledCuda|Internal|Remote)Error|ncclInvalid\w+",
+        # A failure of CUDA that it hands on has an entry of its own, by CUDA's words.
+        r"NCCL [Ee]rror(?![^\n]*unhandled cuda)|NCCL WARN(?! Cuda failure)|nccl(System|Internal|Remote)Error|ncclInvalid\w+",
         "the GPUs did not reach each other",
         "NCCL_DEBUG=INFO in the image tells more; most often /dev/shm is too small, or the network interface is another one",
         general=True,
@@ -376,7 +380,7 @@ OF_GPUS: tuple[Known, ...] = (
     ),
     # what has no entry of its own above, by CUDA's names
     Known(
-        r"(?:CUDA|[Cc]uda) (\w+ )?(error|[Cc]all failed|failed)|cudaError[A-Z]\w+|CUDA_ERROR_\w+|\bcuda\w{4,}\(\)|initialize CUDA",
+        r"cuda (\w+ )?(error|call failed|failed|failure)|unhandled cuda|cudaError[A-Z]\w+|CUDA_ERROR_\w+|\bcuda\w{4,}\(\)|initialize CUDA",
         "a call of CUDA failed",
         "`nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) tell if the GPU is well; then another version of "
         "the framework",

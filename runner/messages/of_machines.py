@@ -54,7 +54,7 @@ OF_MACHINES: tuple[Known, ...] = (
         general=True,
     ),
     Known(
-        r"BadZipFile|wheel is invalid|[Ii]nvalid wheel|[Ff]ailed to (unzip|extract)|not a (zip|gzip) ?file|CRC check"
+        r"BadZipFile|wheel is invalid|[Ii]nvalid wheel|[Ff]ailed to (unzip|extract (?!layer))|not a (zip|gzip) ?file|CRC check"
         r"|decoding response body",
         "a file of a package was cut or damaged on its way, or in a cache",
         "`pip cache purge` or `uv cache clean`, then try again; if it stays so, a proxy changes it",
@@ -71,9 +71,9 @@ OF_MACHINES: tuple[Known, ...] = (
     # pip, requests and Docker, of a proxy between them and the address that they ask.
     Known(
         r"ProxyError|[Cc]annot connect to proxy|Tunnel connection failed|407 Proxy|[Pp]roxy [Aa]uthentication [Rr]equired|proxyconnect tcp"
-        r"|Proxy URL had no scheme",
-        "the proxy that HTTPS_PROXY or HTTP_PROXY names does not answer, or refuses",
-        "look at these variables, and at a name and password in them; unset them where no proxy is needed",
+        r"|Proxy URL had no scheme|SOCKS support",
+        "the proxy that HTTPS_PROXY or HTTP_PROXY names does not answer, refuses, or is of a kind that this program does not speak (SOCKS)",
+        "look at these variables and ALL_PROXY, and at a name and password in them; unset them where no proxy is needed",
     ),
     Known(
         r"shm_open failed ?: Permission denied|/dev/shm[^\n]*Permission denied|Permission denied[^\n]*/dev/shm",
@@ -331,7 +331,7 @@ OF_MACHINES: tuple[Known, ...] = (
         general=True,
     ),
     Known(
-        r"\[Errno 13\] Permission denied|\bEACCES\b|\(os error 13\)",
+        r"\[Errno 1\] |\[Errno 13\] Permission denied|\bEACCES\b|\(os error 13?\)",
         "a file or folder may not be used by this user",
         "the message names it: `ls -ld` tells its owner; a container's user is another one",
         general=True,

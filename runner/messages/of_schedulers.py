@@ -106,7 +106,7 @@ OF_SCHEDULERS: tuple[Known, ...] = (
     ),
     # A step of Slurm's that has no entry of its own above
     Known(
-        r"(Task|Application) launch (for \S+ )?failed",
+        r"(Task|Application)( \d+)? launch (for \S+ )?failed|(^|\n)slurm(step)?d: (error|fatal): (?!\*\*\*)",
         "Slurm could not start a process on the node",
         "slurmd's log on the node tells why; `systemctl status slurmd munge` there",
         general=True,

@@ -24,6 +24,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "failed to create shim: setting cgroup config for procHooks process caused: load program: invalid argument: unknown",
         'unable to apply cgroup configuration: cannot enter cgroupv2 "/sys/fs/cgroup/default" -- it is in an invalid state',
         "OCI runtime create failed: process_linux.go: Failed to reset devices.list: Operation not permitted",
+        "docker: Error response from daemon: cgroups: cgroup mountpoint does not exist: unknown.",
+        "cgroups: cannot find cgroup mount destination: unknown",
         "Your kernel does not support memory limit capabilities or the cgroup is not mounted. Limitation discarded.",
     ),
     "its control groups were not handed to it": (
@@ -49,7 +51,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "releases that do not speak with each other": (
         "Error response from daemon: client version 1.41 is too old. Minimum supported API version is 1.44",
     ),
+    "the network of a container": (
+        "failed to set up container networking: driver failed programming external connectivity on endpoint x: Unable to enable DNAT rule:  "
+        "(iptables failed: iptables --wait -t nat -A DOCKER: iptables: No chain/target/match by that name.\n (exit status 1))",
+        "failed to create network bridge: Unable to enable ACCEPT INCOMING rule: Chain 'DOCKER-ISOLATION-STAGE-2' does not exist",
+        "Error: pasta failed with exit code 1:\nnetns dir open: Permission denied, exiting",
+        "Error: could not find pasta, the network namespace can't be configured: exec: \"pasta\": executable file not found in $PATH",
+    ),
     "a layer of the image is damaged": (
+        "failed to extract layer sha256:02c0: failed to get reader from content store: content digest sha256:6969: not found",
         "failed to register layer: Error processing tar file(exit status 1): archive/tar: invalid tar header",
         "failed to register layer: exit status 1: unpigz: skipping: <stdin>: corrupted -- invalid deflate data",
     ),
@@ -85,7 +95,18 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "a library of NVIDIA could not start": (
         "InternalError: Attempting to perform BLAS operation using StreamExecutor without BLAS support [Op:MatMul]",
     ),
+    "the GPU's memory did not suffice": (
+        "NCCL error in: NCCLUtils.hpp:317, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+        "Cuda failure 'out of memory'",
+    ),
+    "the driver cannot start CUDA": (
+        "NCCL error in: NCCLUtils.hpp:275, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+        "Cuda failure 999 'unknown error'",
+    ),
+    "by a number or name that is not there": ("RuntimeError: device >= 0 && device < num_gpus INTERNAL ASSERT FAILED at CUDAContext.cpp",),
     "a call of CUDA failed": (
+        "NCCL error in: NCCLUtils.hpp:275, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+        "Cuda failure 1 'invalid argument'",
         "RuntimeError: CUDA driver error: invalid argument",
         "torch.cuda.DeferredCudaCallError: CUDA call failed lazily at initialization with error: device >= 0",
         "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 3: initialization error",
@@ -101,6 +122,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "NVRM: installed in this system is not supported by open nvidia.ko",
         "NVRM: The NVIDIA probe routine failed for 1 device(s).",
     ),
+    "a program touched memory that is not its own": ("NVRM: Xid (PCI:0000:01:00): 31, pid=14292, name=python, MMU Fault: ENGINE HOST0",),
+    "the GPU has fallen off the bus": ("kernel: NVRM: Xid (PCI:0000:65:00): 79, pid=1234, GPU has fallen off the bus.",),
+    "an error of the GPU or its driver": ("NVRM: Xid (PCI:0000:65:00): 999, pid=1234, of a number that is in no list",),
     "the driver runs and has no GPU": ("No devices were found",),
     "two processes of the cell were given the same GPU": (
         "ncclInvalidUsage\nLast error:\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 3b000",
@@ -143,6 +167,19 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "[proxy:0:0@n1] HYDU_create_process: execvp error on file python3 (No such file or directory)",
         "There are not enough slots available in the system to satisfy the 4\nslots that were requested",
         "A system call failed during shared memory initialization that should\nnot have.",
+    ),
+    "a security module of the kernel": (
+        'SELinux relabeling of /var/lib/docker/volumes/x/_data is not allowed: "operation not supported".',
+        "Error: preparing container 0711 for attach: lsetxattr /home/me/cache: operation not supported",
+    ),
+    "the proxy that HTTPS_PROXY": ("ERROR: Could not install packages due to an OSError: Missing dependencies for SOCKS support.",),
+    "may not be used by this user": (
+        "error: Failed to install: a-1.whl\n  Caused by: failed to copy file from /cache/a to /env/b\n"
+        "  Caused by: Operation not permitted (os error 1)",
+    ),
+    "could not start a process on the node": (
+        "srun: error: task 0 launch failed: Plugin initialization failed",
+        "slurmstepd: error: Couldn't load specified plugin name for cgroup/v2: Plugin init() callback failed",
     ),
     "ended a process since memory was gone": ("kernel: Memory cgroup out of memory: Killed process 12345 (python3)",),
     "memory did not suffice": ("ImportError: libtorch.so: failed to map segment from shared object: Cannot allocate memory",),
