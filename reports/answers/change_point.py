@@ -76,6 +76,7 @@ def broken(tables: Tables) -> tuple[Broken, ...]:
 FEWEST_RUNS = 4  # two of them say how much runs differ after a level before the step and one after it were taken
 LASTING = 3  # runs: a change that lasted fewer is the scatter of runs, or shows in the next ones
 SMALLEST_ERROR = 1e-5  # of a logarithm: runs that agree exactly have a coarse clock, or were copied
+_ODD = 0.05  # of a logarithm: a run that is less far from the others is not worth a sentence
 # How far a run may depend on the one before it: not at all, somewhat, or so far that the level wanders.
 CORRELATIONS = (0.0, 0.5, 0.9)
 DRAWS = 20_000  # series without a change, of each correlation
@@ -142,6 +143,18 @@ def _unchanged(values: Array, errors: Array, p: float) -> Change:
     place = shortest - 1 + int(np.argmax(np.abs(values[lasted])))
     method = f"all splits with {shortest} runs or more on each side, two one-sided tests"
     return Change("step", place + 1, _estimate(float(values[place]), low, high, float(errors[place]), count, method), p)
+
+
+def odd_one(levels: Array) -> int | None:
+    """The run in the middle that lies apart from all others, by more than three times the range of these; None without one.
+
+    The first run may be the last of an older level, and the newest one the first of a new one.
+    """
+    if len(levels) <= FEWEST_RUNS:
+        return None
+    at = 1 + int(np.argmax(np.abs(levels - np.median(levels))[1:-1]))
+    others = np.delete(levels, at)
+    return at if float(np.min(np.abs(others - levels[at]))) > max(_ODD, 3 * float(np.ptp(others))) else None
 
 
 def difference(before: Array, after: Array) -> Estimate:

@@ -22,8 +22,8 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from reports.answers import export, sessions
-from reports.answers.change_point import FEWEST_RUNS, Broken, BrokenRecord, Change, broken, change, difference
-from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, ratio_of
+from reports.answers.change_point import FEWEST_RUNS, Broken, BrokenRecord, Change, broken, change, difference, odd_one
+from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, observed_changes, ratio_of
 from reports.data.model import MeasuredCell, Tables
 from reports.wording import apart, duration, listing, number, plural
 from runner.errors import ExitCode, one_code
@@ -42,6 +42,7 @@ class Moved(Contrast):
 
     kind: Literal["step", "drift"] = "step"
     level: float = LEVEL  # of the interval of its ratio
+    odd: tuple[MeasuredCell, ...] = ()  # the runs apart from all others of their state, which do not count
 
     @property
     def drifts(self) -> bool:
@@ -160,7 +161,11 @@ class History:
         ]
         counts = listing([f"{count} {word}" for count, word in parts if count])
         failed = f" {plural(len(self.broken), 'cell')} that worked before failed since." if self.broken else ""
-        return f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {counts}.{failed} {self._unfit}".rstrip()
+        odd = Counter(visible(cell.run_id, 80) for row in self.rows for cell in row.odd)
+        runs = listing([f"{run} ({plural(rows, 'row')})" for run, rows in odd.items()])
+        alone = f" Apart from all others, and not counted: {runs}." if odd else ""
+        compared = f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {counts}."
+        return f"{compared}{alone}{failed} {self._unfit}".rstrip()
 
     @property
     def _unfit(self) -> str:
@@ -177,7 +182,11 @@ def history(tables: Tables, margin: float = MARGIN) -> History:
     hours = _hours(tables)
     found = [pair for cells in again for pair in _rows(states(cells), margin, hours)]
     chances = [p for _, p in found]
-    rows = tuple(row for row in judged([row for row, _ in found], chances) if isinstance(row, Moved)) if found else ()
+    rows = (
+        tuple(_with_odd(row) for row in judged([row for row, _ in found], chances) if isinstance(row, Moved))
+        if found
+        else ()
+    )
     together, compared = _together(again, rows, margin, tables)
     once = len(measured) - len(again)
     return History(tuple(tables.order), rows, once, unfit, together, tuple(again), broken(tables), compared)
@@ -247,6 +256,9 @@ def _rows(
     One row for each two neighbouring states: the level after the last step of the one and that before the first of the
     other. One for the change within each state, but for those of the past with too few runs: nothing will ever tell them.
     """
+    places = [odd_one(_levels(state)) for state in states]
+    odd = [() if at is None else (state[at],) for state, at in zip(states, places, strict=True)]
+    states = [[cell for cell in state if cell not in out] for state, out in zip(states, odd, strict=True)]
     changes = [
         change(_levels(state), [hours[cell.run_id] for cell in state if cell.run_id in hours])
         if len(state) >= FEWEST_RUNS
@@ -254,15 +266,28 @@ def _rows(
         for state in states
     ]
     for at, (before, after) in enumerate(pairwise(states)):
-        yield _between(before[_start(changes[at]) :], after[: _start(changes[at + 1]) or None], margin), None
-    for state, found in zip(states, changes, strict=True):
+        between = _between(before[_start(changes[at]) :], after[: _start(changes[at + 1]) or None], margin)
+        yield replace(between, odd=odd[at] + odd[at + 1]), None
+    for state, found, out in zip(states, changes, odd, strict=True):
         if found is not None:
             row = _row(state[: found.index], state[found.index :], found.ratio, margin, found.kind)
-            yield replace(row, level=found.level), found.p
+            yield replace(row, level=found.level, odd=out), found.p
         elif state is states[-1] and len(state) > 1:
             note = f"{plural(len(state), 'run')} with the same recorded facts; {FEWEST_RUNS} or more are needed"
             value = math.exp(float(_levels(state[-1:])[0] - np.mean(_levels(state[:-1]))))
             yield _row(state[:-1], state[-1:], Estimate(value, None, None, 0, len(state), "none", note), margin), None
+
+
+def _with_odd(row: Moved) -> Moved:
+    """The row, whose reason names the runs that it leaves out, and what was seen of the machine in them."""
+    left = []
+    for cell in row.odd:
+        seen = listing([str(fact) for fact in observed_changes(row.before, Side((cell,)))])
+        took = duration(math.exp(level_of(cell)))
+        left.append(
+            f"{visible(cell.run_id, 80)} alone took {took} a step{f' ({seen})' if seen else ''}, and does not count"
+        )
+    return replace(row, reason="; ".join(filter(None, [row.reason, *left])))
 
 
 def _start(found: Change | None) -> int:

@@ -52,7 +52,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "Error response from daemon: client version 1.41 is too old. Minimum supported API version is 1.44",
     ),
     "the network of a container": (
-        "failed to set up container networking: driver failed programming external connectivity on endpoint x: Unable to enable DNAT rule:  "
+        "failed to set up container networking: driver failed programming external connectivity on endpoint x: Unable to enable DNAT rule: "
         "(iptables failed: iptables --wait -t nat -A DOCKER: iptables: No chain/target/match by that name.\n (exit status 1))",
         "failed to create network bridge: Unable to enable ACCEPT INCOMING rule: Chain 'DOCKER-ISOLATION-STAGE-2' does not exist",
         "Error: pasta failed with exit code 1:\nnetns dir open: Permission denied, exiting",

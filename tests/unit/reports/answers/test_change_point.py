@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from reports.answers.change_point import change, difference
+from reports.answers.change_point import change, difference, odd_one
 from reports.answers.run_history import History, history
 from runner.results.rank.ranking import within
 from runner.results.statistics import ALPHA, Array
@@ -257,3 +257,28 @@ def test_a_change_by_the_margin_that_lasted_three_runs_is_hardly_ever_called_the
     stepped = math.log(1.05) * (np.arange(10) >= place)
     said = sum(unchanged(stepped + random.normal(0, 0.02, 10)) for _ in range(count)) / count
     assert said <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / count)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+@pytest.mark.parametrize("runs", [5, 7, 20])
+def test_of_runs_that_scatter_alike_one_is_seldom_left_out(runs: int, correlation: float) -> None:
+    random = np.random.default_rng(runs)
+    drawn = random.normal(0, 0.03, (1000, runs))
+    for at in range(1, runs):
+        drawn[:, at] = correlation * drawn[:, at - 1] + math.sqrt(1 - correlation**2) * drawn[:, at]
+    assert np.mean([odd_one(levels) is not None for levels in drawn]) <= 0.02
+
+
+def test_an_odd_run_lies_apart_from_runs_before_and_after_it() -> None:
+    level = np.array([0.0, 0.01, 0.0, 0.01, 0.0, 0.01])
+    assert odd_one(np.insert(level, 3, 0.2)) == 3
+    assert odd_one(np.insert(level, 3, -0.2)) == 3
+    # Less than one notices, a step, two odd runs, the newest, and too few to tell.
+    for none in (
+        np.insert(level, 3, 0.04),
+        np.array([0, 0, 0, 0.2, 0.2, 0.2]),
+        np.insert(level, 3, [0.2, 0.2]),
+        [*level, 0.2],
+    ):
+        assert odd_one(np.array(none)) is None
+    assert odd_one(np.array([0, 0, 0.2, 0])) is None

@@ -120,6 +120,36 @@ def test_a_number_that_moved_while_nothing_recorded_changed_is_told_so(tmp_path:
     assert [cell.run_id for cell in found.moved[0].after.cells] == ["20261127"]
 
 
+@pytest.mark.parametrize(("odd", "factor"), [(6, 0.51), (2, 1.3), (4, 1.1)])
+def test_one_odd_run_is_named_and_no_level_is_made_of_it(odd: int, factor: float, tmp_path: Path) -> None:
+    for day in range(1, 8):
+        night(tmp_path, day, "550.54", dict.fromkeys(synthetic.LEVELS, factor) if day == odd else None)
+    result = ask(tmp_path, "--format", "json")
+    found = json.loads(result.stdout)
+    for row in found["rows"]:
+        assert f"2026112{odd} alone took" in row["reason"]
+        assert f"2026112{odd}" not in row["a_runs"] + row["b_runs"]
+        assert (row["verdict"], row["a_seconds"]) == ("same", pytest.approx(row["b_seconds"], rel=0.02))
+    assert f"Apart from all others, and not counted: 2026112{odd} ({len(found['rows'])} rows)" in found["summary"]
+    assert result.exit_code == 0
+
+
+def test_what_was_seen_of_the_machine_in_an_odd_run_is_said_with_it(tmp_path: Path) -> None:
+    for day in range(1, 8):
+        run = night(tmp_path, day, "550.54", dict.fromkeys(synthetic.LEVELS, 1.5) if day == 4 else None)
+        stored.change(run, "cells", lambda row, day=day: {**row, "other_cpus": 1.0 if day == 4 else 0.0})
+    (row, *_) = json.loads(ask(tmp_path, "--format", "json").stdout)["rows"]
+    assert "a step (CPUs busy with other work 0 → 1.00), and does not count" in row["reason"]
+
+
+def test_the_newest_run_is_never_left_out(tmp_path: Path) -> None:
+    for day in range(1, 8):
+        night(tmp_path, day, "550.54", dict.fromkeys(synthetic.LEVELS, 1.3) if day == 7 else None)
+    found = json.loads(ask(tmp_path, "--format", "json").stdout)
+    assert {row["verdict"] for row in found["rows"]} == {"slower"}
+    assert "Apart" not in found["summary"]
+
+
 def test_runs_come_in_the_order_of_their_time_not_of_their_names(tmp_path: Path) -> None:
     late = synthetic.make_run(tmp_path / "a", repeats=2, manifest={"created": "2026-11-22T00:00:00+00:00"})
     early = synthetic.make_run(tmp_path / "b", repeats=2, draw=1, manifest={"created": "2026-11-21T00:00:00+00:00"})
