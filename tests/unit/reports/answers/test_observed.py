@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench import speed
 from reports.answers import comparison, findings, run_history
 from reports.answers.contrast import Side, observed_changes
 from reports.data import tables
@@ -79,7 +80,7 @@ def run_of(folder: Path, day: int, kind: str) -> Path:
         folder / f"day{day:02}", windows=12, draw=day, repeats=2, slower={CPU: level}, manifest=manifest
     )
     if kind == "cuda":
-        synthetic.add_scaling(run, {1: 0.1 * level * (1 + day / 2000)}, windows=12, repeats=2, telemetry=True)
+        synthetic.add_scaling(run, {1: 0.1 * level * (1 + day % 3 / 2000)}, windows=12, repeats=2, telemetry=True)
     stored.remove(
         run, lambda row: row["device_kind"] != kind or (kind == "cpu" and (row["image"], row["workload"]) != CPU)
     )
@@ -158,6 +159,8 @@ SETTINGS: Mapping[str, Mapping[str, tuple[Any, Any]]] = {
         "installed_by": ("pip", "the distribution"),
         "variable OMP_NUM_THREADS": (None, "1"),
         "variable ONEDNN_MAX_CPU_ISA": (None, "SSE41"),
+        **dict.fromkeys(speed.KINDS, ("libone.so in /usr/lib", "libother.so in /usr/lib")),
+        "a switch that is in no list": (2.0, 1.0),
     },
     "versions": {"numpy": ("2.2.1", "1.26.4")},
     "cells": {
@@ -180,18 +183,41 @@ SETTINGS: Mapping[str, Mapping[str, tuple[Any, Any]]] = {
         "cpu_energy_preference": ("performance", "power"),
         "cpu_turbo": (True, False),
     },
+    # Of a GPU's cell.
+    "gpu cells": {"cuda_version": ("12.8", "6.4"), "cudnn_version": ("9.10.2", "4.5.1"), "driver_version": ("580.82", "290.41")},
+    "gpu": {
+        "driver": ("580.82", "290.41"),
+        "ecc": (True, False),
+        "mig": (True, False),
+        "memory_bytes": (80 << 30, 40 << 30),
+        "power_limit_watts": (700.0, 350.0),
+        "default_power_limit_watts": (700.0, 350.0),
+        "persistence": (True, False),
+        "compute_mode": ("default", "exclusive process"),
+        "vbios": ("96.00.5E.00.01", "48.00.2F.00.01"),
+        **dict.fromkeys(
+            ("locked_sm_megahertz", "application_sm_megahertz", "application_memory_megahertz", "max_sm_megahertz",
+             "max_memory_megahertz"),
+            (1980, 990),
+        ),
+        "pcie_generation": (4, 2),
+        "pcie_width": (16, 8),
+    },
 }  # fmt: skip
-# Of these no step time is compared with another one's, or a CPU's cell has none.
-NOT_COMPARED = {"cpu_model", "machine_cpus", "data_source", "cuda_version", "cudnn_version", "driver_version"}
-# verify knows the lock, the engine and the interpreter, of which the digest is made; and no seed, which draws other data of one size.
-NOT_OF_VERIFY = {"seed", "image_digest"}
+# Of these no step time is compared with another one's.
+NOT_COMPARED = {"cpu_model", "machine_cpus", "data_source"}
+# verify knows the lock, the engine and the interpreter, of which the digest is made; no seed, which draws other data of one size; and of
+# a GPU's memory what the framework sees of it.
+NOT_OF_VERIFY = {"seed", "image_digest", "memory_bytes of the gpu"}
 # A cell of another engine is another cell: both stand in the report, each with its engine.
 NOT_OF_POOLED = {"engine"}
 
 
 def test_each_recorded_setting_is_tried() -> None:
     of_cells = {name for name in roles.with_role("choice", "state") if not name.endswith("_json")}
-    assert set(SETTINGS["cells"]) >= of_cells - NOT_COMPARED
+    assert {*SETTINGS["cells"], *SETTINGS["gpu cells"]} >= of_cells - NOT_COMPARED
+    assert set(SETTINGS["gpu"]) >= set(roles.with_role("choice", "state", of=roles.DEVICE_ROLES))
+    assert set(SETTINGS["settings"]) >= set(speed.KINDS)
     assert set(SETTINGS["host"]) >= set(roles.with_role("choice", "state", of=roles.HOST_ROLES)) - NOT_COMPARED
 
 
@@ -201,9 +227,13 @@ def set_to(run: Path, where: str, name: str, at: int) -> None:
         place: {fact: both[at if (place, fact) == (where, name) else 0] for fact, both in facts.items()}
         for place, facts in SETTINGS.items()
     }
+    manifest = RunStore(run).manifest()
     if where == "host":
-        manifest = RunStore(run).manifest()
         RunStore(run).write_manifest({**manifest, "host": {**manifest["host"], **values["host"]}})
+    if where == "gpu":
+        RunStore(run).write_manifest(
+            {**manifest, "devices": [{**device, name: values["gpu"][name]} for device in manifest["devices"]]}
+        )
 
     def changed(row: dict[str, Any]) -> dict[str, Any]:
         said = json.loads(row["environment_json"])
@@ -213,7 +243,7 @@ def set_to(run: Path, where: str, name: str, at: int) -> None:
         for place in ("settings", "versions"):
             mine = {fact: value for fact, value in values[place].items() if fact == name or fact in said[place]}
             said[place] = {fact: value for fact, value in {**said[place], **mine}.items() if value is not None}
-        of_cell = {name: values["cells"][name]} if where == "cells" else {}
+        of_cell = {name: values[where][name]} if where.endswith("cells") else {}
         return {**row, **of_cell, "environment_json": json.dumps(said)}
 
     stored.change(run, "cells", changed)
@@ -223,7 +253,8 @@ def set_to(run: Path, where: str, name: str, at: int) -> None:
 def test_a_setting_that_changed_is_named_by_history_compare_the_report_of_all_runs_and_verify(
     where: str, name: str, days: Mapping[str, Sequence[Path]], tmp_path: Path
 ) -> None:
-    runs = [Path(shutil.copytree(run, tmp_path / run.name)) for run in days["cpu"]]
+    kind = "cuda" if where.startswith("gpu") else "cpu"
+    runs = [Path(shutil.copytree(run, tmp_path / run.name)) for run in days[kind]]
     for at, run in enumerate(runs):
         set_to(run, where, name, int(at >= 4))
     word = roles.WORDS.get(name, name)
@@ -238,7 +269,7 @@ def test_a_setting_that_changed_is_named_by_history_compare_the_report_of_all_ru
     pooled = findings.findings(tables.load([runs[3], runs[4]], tables.ANSWER))
     assert name in NOT_OF_POOLED or any(word in line for one in pooled for line in (*one.changed, *one.caveats))
 
-    if name in NOT_OF_VERIFY:
+    if {name, f"{name} of the {where}"} & NOT_OF_VERIFY:
         return
     reference = reference_of(runs[:4], "lab", "0.1.0", noisy=True).reference
     (found,) = assess([runs[4]], [reference]).findings
