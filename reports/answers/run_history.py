@@ -283,7 +283,7 @@ def _with_odd(row: Moved) -> Moved:
     left = []
     for cell in row.odd:
         seen = listing([str(fact) for fact in observed_changes(row.before, Side((cell,)))])
-        took = duration(math.exp(level_of(cell)))
+        took = duration(math.exp(sessions.level_of(cell)))
         left.append(
             f"{visible(cell.run_id, 80)} alone took {took} a step{f' ({seen})' if seen else ''}, and does not count"
         )

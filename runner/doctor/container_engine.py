@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner import known_messages, text
-from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
+from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene, advised
 from runner.engines import choose
 from runner.engines.base import Settings
 from runner.engines.docker import container as docker_container
@@ -50,9 +50,10 @@ def base_image(scene: Scene) -> Iterator[Check]:
     if refusal is None:
         yield Check("base images", OK, f"{saw}; their registry answers")
     else:
-        # The engine's answer about its registry mostly names the registry itself.
+        # The engine's answer about its registry mostly names the registry itself. It may also say what the engine lacks.
         words, own_fix = refusal
-        why = words if own_fix else f"their registry gives no answer: {words}"
+        meaning, own_fix = ("", own_fix) if own_fix else advised(words, "", "")
+        why = f"{meaning} ({words})" if meaning else words if own_fix else f"their registry gives no answer: {words}"
         fix = f"{own_fix}; or --base-image with an image of your site" if own_fix else _BASE_FIX
         yield Check(
             "base images",
@@ -171,8 +172,14 @@ def engine(scene: Scene) -> Iterator[Check]:
             "it is optional: `runner matrix` takes environments (--engine venv). Containers have system libraries and a Python of their "
             "own, and cells in them can neither read nor write your files"
         )
-        fix = "for containers, install Docker and start it"
-        yield Check("engine", WARN, str(scene.why_no_engine), means, fix)
+        why = str(scene.why_no_engine)
+        absent = why.startswith("no container engine answers")
+        fix = (
+            "for containers, install Docker and start it"
+            if absent
+            else "`docker version` and its log (`journalctl -u docker`) tell more"
+        )
+        yield Check("engine", WARN, why, means, advised(why, means, fix)[1])
         return
     yield Check("engine", OK, f"{scene.engine}, cgroups {scene.info.get('CgroupVersion', '?')}")
 
@@ -349,7 +356,6 @@ def _opened(scene: Scene, inside: Sequence[str]) -> Check:
 
 def _explained(said: str) -> Check:
     said = " ".join(said.split())[:400]
-    message = known_messages.find(said)
-    means = message.means if message else "GPU cells cannot run in containers here"
-    fix = message.fix if message else "the message is the engine's; its log (`journalctl -u docker`) may say more"
-    return Check("container", FAIL, said or "nvidia-smi printed nothing", means, fix)
+    fix = "the message is the engine's; its log (`journalctl -u docker`) may say more"
+    advice = advised(said, "GPU cells cannot run in containers here", fix)
+    return Check("container", FAIL, said or "nvidia-smi printed nothing", *advice)

@@ -29,7 +29,7 @@ from runner.doctor.container_engine import (
 from runner.doctor.gpu_checks import apptainer as apptainers_driver
 from runner.doctor.gpu_checks import clock, cpus, cuda, driver, gpus, mig, mps, processes
 from runner.doctor.preflight import exit_code
-from runner.doctor.scene import FAIL, OK, WARN, Check, Scene, folders, gather
+from runner.doctor.scene import FAIL, OK, WARN, Check, Scene, advised, folders, gather
 from runner.errors import ExitCode, UserError, one_code
 from runner.text import in_a_line, print_document, visible
 from runner.verify.verification import CellFinding, Verification
@@ -51,7 +51,8 @@ def podman(_: Scene) -> Iterator[Check]:
         return
     engine, means = PodmanEngine(), NO_CELL.format("podman")
     if reason := engine.unavailable():
-        yield Check("Podman", WARN, reason, means, "start its service, as the sentence says; or take another engine")
+        own = "start its service, as the sentence says; or take another engine"
+        yield Check("Podman", WARN, reason, *advised(reason, means, own))
         return
     runtime = str(engine.info.get("DefaultRuntime") or "an unnamed runtime")
     if "crun" in runtime and _BOTH_HIERARCHIES.is_dir():
@@ -73,13 +74,12 @@ def apptainer(_: Scene) -> Iterator[Check]:
         sifs = sorted(sif.own_folder().glob("*.sif"), key=lambda path: path.stat().st_mtime)
     except UserError as error:
         # Of a cache folder that is not known, too, which has a row of its own.
-        yield Check("Apptainer", WARN, str(error), NO_CELL.format("apptainer"))
+        yield Check("Apptainer", WARN, str(error), *advised(str(error), NO_CELL.format("apptainer"), ""))
         return
     if why := _apptainer_lacks() or (_apptainer_refusal(sifs[-1]) if sifs else None):
-        message = known_messages.find(why)
-        means = f"{message.means}; {NO_CELL.format('apptainer')}" if message else NO_CELL.format("apptainer")
-        fix = message.fix if message else "the message is Apptainer's; `apptainer --debug exec` says more"
-        yield Check("Apptainer", WARN, f"Apptainer {version}: {why}", means, fix)
+        own = "the message is Apptainer's; `apptainer --debug exec` says more"
+        means, fix = advised(why, "it starts no container", own)
+        yield Check("Apptainer", WARN, f"Apptainer {version}: {why}", f"{means}; {NO_CELL.format('apptainer')}", fix)
         return
     started = f"a container of {sifs[-1].name} starts" if sifs else "no SIF of ours is here, so none was started"
     yield Check("Apptainer", OK, f"Apptainer {version}; {started}")

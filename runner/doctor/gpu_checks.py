@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench import rules
 from runner import known_messages
-from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
+from runner.doctor.scene import FAIL, OK, WARN, Check, Scene, advised
 from runner.engines.process import installed, venv
 from runner.errors import EngineError
 from runner.machine import nvml, telemetry_cpu
@@ -81,19 +81,10 @@ _LOADED_FIX = (
 def driver(scene: Scene) -> Iterator[Check]:
     """The driver answers, and library and kernel module are of one version."""
     if scene.why_no_gpu:
-        message = known_messages.find(scene.why_no_gpu)
         loaded = f"; the kernel module is {scene.module}" if scene.module else "; no NVIDIA kernel module is loaded"
-        means = message.means if message else "no cell can use a GPU; CPU images run all the same"
-        wsl = message is None and _in_wsl()
-        fix = (
-            message.fix
-            if message
-            else WSL_FIX
-            if wsl
-            else _LOADED_FIX
-            if scene.module
-            else "install NVIDIA's driver, or load it: `modprobe nvidia`"
-        )
+        load = _LOADED_FIX if scene.module else "install NVIDIA's driver, or load it: `modprobe nvidia`"
+        no_cell = "no cell can use a GPU; CPU images run all the same"
+        means, fix = advised(scene.why_no_gpu, no_cell, WSL_FIX if _in_wsl() else load)
         nothing = not scene.module and "no NVIDIA driver" in scene.why_no_gpu
         said = scene.why_no_gpu.removesuffix("; `runner doctor` says more").removesuffix("; restart the machine")
         yield Check("driver", WARN if nothing else FAIL, said + loaded, means, fix)
@@ -130,10 +121,7 @@ def _in_wsl() -> bool:
 def gpus(scene: Scene) -> Iterator[Check]:
     """Each GPU answers, is free, keeps its driver loaded and has all its lanes."""
     for reason in scene.refused:
-        message = known_messages.find(reason)
-        yield Check(
-            "GPU", FAIL, reason, message.means if message else "cells leave it out", message.fix if message else ""
-        )
+        yield Check("GPU", FAIL, reason, *advised(reason, "cells leave it out", ""))
     for reason in scene.hidden:
         yield Check("GPU", WARN, reason, "cells leave it out", "ask for it in the job, or give it to the container")
     for sentence in scene.clocks:
@@ -214,9 +202,8 @@ def cuda(scene: Scene) -> Iterator[Check]:
         try:
             uuids, reason = installed.opened(sys.executable, gpu.uuid)
         except EngineError as error:
-            yield Check(
-                "CUDA", FAIL, f"GPU {gpu.name}: {error}", "the driver does not answer CUDA", "restart the machine"
-            )
+            advice = advised(str(error), "the driver does not answer CUDA", "restart the machine")
+            yield Check("CUDA", FAIL, f"GPU {gpu.name}: {error}", *advice)
             continue
         said, _, fix = reason.partition("; ")
         if reason.startswith("cu"):

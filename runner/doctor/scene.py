@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runner import known_messages
 from runner.engines import host_fault
 from runner.engines.cell_cache import Room
 from runner.errors import UserError, naming
@@ -33,6 +34,12 @@ class Check:
     saw: str
     means: str = ""
     fix: str = ""
+
+
+def advised(said: str, means: str, fix: str) -> tuple[str, str]:
+    """(what it means, what to do) of the words of a program: those of a known message, else a row's own."""
+    message = known_messages.find(said)
+    return (message.means, message.fix) if message else (means, fix)
 
 
 @dataclass(frozen=True)

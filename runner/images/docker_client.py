@@ -21,7 +21,7 @@ from docker.credentials.errors import StoreError
 from docker.errors import APIError, ContainerError, DockerException, ImageNotFound, NotFound, StreamParseError
 from docker.models.images import Image
 from docker.utils.socket import SocketError
-from requests.exceptions import RequestException, Timeout
+from requests.exceptions import JSONDecodeError, RequestException, Timeout
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from runner.errors import EngineError, EngineGoneError
@@ -416,8 +416,10 @@ def why_no_engine(error: BaseException) -> str:
         return (
             f"this user may not use the container engine at {where}; join the group `docker`, or run a rootless engine"
         )
-    if "No such file" in text or "refused" in text:
+    if "No such file" in text or ("refused" in text and "ProxyError" not in text):
         return f"no container engine answers at {where}"
+    if isinstance(error.__cause__, JSONDecodeError):
+        return f"something that is no container engine answers at {where}, with a page of its own; look at that address"
     if isinstance(error.__cause__, APIError):
         return f"the container engine at {where} answers with an error ({short(error.__cause__)}); `docker version` asks it as well"
     return f"no container engine answers at {where} ({short(error)})"

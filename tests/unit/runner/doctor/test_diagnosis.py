@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,10 +17,11 @@ from typing import Any
 import pytest
 from docker.errors import DockerException
 
+from runner import known_messages
 from runner.catalog.images import PROJECT, load_catalog
 from runner.doctor import container_engine as doctor_builds
 from runner.doctor import container_engine as doctor_engine
-from runner.doctor import gpu_checks
+from runner.doctor import diagnosis, gpu_checks
 from runner.doctor import gpu_checks as doctor_gpus
 from runner.doctor import scene as doctor_folders
 from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
@@ -28,6 +30,7 @@ from runner.engines.docker import container
 from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter
 from runner.engines.process.venv import COMPLETE, environment_folder
+from runner.errors import EngineError
 from runner.machine import telemetry_cpu
 from runner.machine.devices import Gpu, Process
 from tests.fixtures.json_documents import valid
@@ -461,6 +464,81 @@ def test_each_folder_of_a_run_is_named_with_its_fault_and_remedy(
         assert str(tmp_path / row) in check.saw
         assert words in check.saw or (row == "images" and "takes nothing more" in check.saw)
         assert FOLDERS[row] in check.fix
+
+
+# The words of a system or a server for each fault, as any program that a row asks may print them.
+WORDS = {
+    "full, or no inodes": "write /x: no space left on device",
+    "read-only": "open /x: read-only file system",
+    "noexec": "libx.so: failed to map segment from shared object",
+    "quota": "[Errno 122] Disk quota exceeded",
+    "refused": "Failed to establish a new connection: [Errno 111] Connection refused",
+    "proxy": "407 Proxy Authentication Required",
+    "certificate": "invalid peer certificate: UnknownIssuer",
+    "rate limit": "429 Client Error: Too Many Requests for url",
+    "portal": "ssl handshake: WRONG_VERSION_NUMBER",
+}
+
+
+def of_row(row: str, words: str, patch: pytest.MonkeyPatch, folder: Path) -> Check:
+    """A row of the doctor's whose program prints these words."""
+
+    def refuses(*_: object, **__: object) -> Any:
+        raise EngineError(words)
+
+    patch.setattr(doctor_gpus, "_in_wsl", lambda: False)
+    patch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    if row == "driver":
+        return the(doctor_gpus.driver(replace(WELL, gpus=(), why_no_gpu=words)))
+    if row == "GPU":
+        return the(doctor_gpus.gpus(replace(WELL, gpus=(), refused=(words,))))
+    if row == "CUDA":
+        patch.setattr(doctor_gpus.installed, "opened", refuses)
+        return the(doctor_gpus.cuda(WELL))
+    if row == "engine":
+        return the(doctor_engine.engine(replace(WELL, why_no_engine=words)))
+    if row == "container":
+        return started(DockerException(words))
+    if row == "Podman":
+        patch.setattr("runner.engines.podman.PodmanEngine.unavailable", lambda _: words)
+        return the(diagnosis.podman(WELL))
+    if row == "Apptainer":
+        patch.setattr("runner.engines.sif.version", refuses)
+        return the(diagnosis.apptainer(WELL))
+    if row == "Apptainer's container":
+        (folder / "a.sif").touch()
+        patch.setattr("runner.engines.sif.version", lambda: "1.4.0")
+        patch.setattr("runner.engines.sif.own_folder", lambda: folder)
+        patch.setattr(diagnosis, "_apptainer_lacks", lambda: None)
+        patch.setattr(diagnosis, "_apptainer_refusal", lambda _: words)
+        return the(diagnosis.apptainer(WELL))
+    if row == "base images":
+        patch.setattr(doctor_builds, "_is_here", lambda *_: False)
+        patch.setattr("runner.images.docker_client.registry_digest", refuses)
+        return the(doctor_builds.base_image(replace(WELL, client=Client())))
+    patch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    patch.setattr(doctor_builds, "_pip", lambda *_: subprocess.CompletedProcess([], 1, "", words))
+    return the(doctor_builds.pip_index(replace(WELL, client=Client())))
+
+
+ROWS = (
+    "driver", "GPU", "CUDA", "engine", "container", "Podman", "Apptainer", "Apptainer's container", "base images", "pip index"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("fault", WORDS)
+def test_each_row_gives_the_remedy_of_what_was_said_before_its_own(
+    fault: str, row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = known_messages.find(WORDS[fault])
+    assert known is not None
+    check = of_row(row, WORDS[fault], monkeypatch, tmp_path)
+    assert check.status in (WARN, FAIL)
+    # pip is asked for a package: of what its general words mean the index itself is asked, below.
+    if row != "pip index" or not known.general:
+        assert known.fix in check.fix
+    assert of_row(row, "words that nobody knows", monkeypatch, tmp_path).fix != check.fix or row == "pip index"
 
 
 def test_an_engine_s_folder_from_which_nothing_runs_or_that_may_not_be_seen_is_no_fault(tmp_path: Path) -> None:

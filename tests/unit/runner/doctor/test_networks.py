@@ -9,12 +9,14 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from runner.doctor import container_engine
 from runner.doctor.scene import WARN, Scene
+from runner.engines.docker.engine import DockerEngine
 from runner.paths import find_program
 from runner.verify.references.contributed.site import IndexSite, SiteError
 
@@ -120,6 +122,35 @@ def test_the_doctor_names_what_lies_between_pip_and_its_index(
     assert words in row.saw
     assert fix in row.fix
     assert "secret" not in f"{row}"
+
+
+def test_the_doctor_names_what_lies_between_it_and_a_container_engine(
+    address: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, place = address
+    monkeypatch.setenv("DOCKER_HOST", f"tcp://{place.rpartition('/')[2]}")
+    if kind == "proxy":
+        monkeypatch.setenv("DOCKER_HOST", "tcp://engine.invalid:2375")
+        monkeypatch.setenv("HTTP_PROXY", os.environ["HTTPS_PROXY"])
+    (row,) = container_engine.engine(replace(NOWHERE, why_no_engine=DockerEngine().unavailable()))
+    words, fix = {
+        "refused": ("no container engine answers at tcp://", "install Docker and start it"),
+        "proxy": ("Proxy Authentication Required", "look at these variables"),
+        "limit": ("answers with an error (slow down)", "docker version"),
+        "forbidden": ("answers with an error (403 ", "a name and password"),
+        "login": ("something that is no container engine answers at tcp://", "docker version"),
+        "certificate": ("no container engine answers at tcp://", "install Docker and start it"),
+    }[kind]
+    assert words in row.saw
+    assert fix in row.fix
+    assert "secret" not in f"{row}"
+
+
+def test_a_dead_proxy_before_a_container_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://engine.invalid:2375")
+    (row,) = container_engine.engine(replace(NOWHERE, why_no_engine=DockerEngine().unavailable()))
+    assert "look at these variables" in row.fix
 
 
 def test_verify_names_what_lies_between_it_and_an_index_of_references(address: tuple[str, str]) -> None:
