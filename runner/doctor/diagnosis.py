@@ -29,7 +29,7 @@ from runner.doctor.container_engine import (
 from runner.doctor.gpu_checks import apptainer as apptainers_driver
 from runner.doctor.gpu_checks import clock, cpus, cuda, driver, gpus, mig, mps, processes
 from runner.doctor.preflight import exit_code
-from runner.doctor.scene import FAIL, OK, WARN, Check, Scene, advised, folders, gather
+from runner.doctor.scene import FAIL, OK, WARN, Check, Scene, advised, folders, gather, of_engine
 from runner.errors import ExitCode, UserError, one_code
 from runner.text import in_a_line, print_document, visible
 from runner.verify.verification import CellFinding, Verification
@@ -61,6 +61,7 @@ def podman(_: Scene) -> Iterator[Check]:
         yield Check("Podman", WARN, f"its runtime is {runtime}: {message.means}", means, message.fix)
         return
     yield Check("Podman", OK, f"it answers, with {runtime}; {engine.guarantees()}")
+    yield from of_engine(engine.info, "set `graphroot` in storage.conf to another disk")
 
 
 def apptainer(_: Scene) -> Iterator[Check]:

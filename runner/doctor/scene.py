@@ -138,13 +138,13 @@ _ROOM_BYTES = 15 * 10**9
 # The largest wheel of the catalog, unpacked beside itself.
 _TEMPORARY_BYTES = 4 * 10**9
 
+SHARED_MEMORY = Path("/dev/shm")
 _OUT_FIX = "name another folder with --results"
 
 
 def folders(scene: Scene) -> Iterator[Check]:
     """The cache, the temporary files and the results can be used as a run uses them."""
-    if (root := str(scene.info.get("DockerRootDir") or "")) and Path(root).exists():
-        yield _of_engine(Path(root))
+    yield from of_engine(scene.info, "set `data-root` in /etc/docker/daemon.json to another disk")
     try:
         cache = cache_folder()
     except UserError as error:
@@ -153,11 +153,22 @@ def folders(scene: Scene) -> Iterator[Check]:
         yield from _usable("cache", cache, host_fault.ENVIRONMENT, CACHE_FIX)
     yield _temporary(os.environ.get("TMPDIR") or tempfile.gettempdir())
     yield from _usable("results", scene.out, (host_fault.write, host_fault.lock), _OUT_FIX)
+    if SHARED_MEMORY.is_dir() and (saw := host_fault.folder_fault(SHARED_MEMORY, (_some_room,))):
+        fix = f"`ls -l {SHARED_MEMORY}` shows what fills it; as root mount it anew, writable and larger"
+        yield Check(
+            "shared memory",
+            WARN,
+            f"{SHARED_MEMORY} {saw}",
+            "cells of several processes (NCCL, MPI, Gloo) end there",
+            fix,
+        )
 
 
-def _of_engine(root: Path) -> Check:
-    """The folder of the engine's images. Only root may write there mostly, so its mount and its room are asked. With noexec it works."""
-    saw = ""
+def of_engine(info: Mapping[str, Any], move: str) -> Iterator[Check]:
+    """The folder of an engine's images. Only root may write there mostly, so its mount and its room are asked. With noexec it works."""
+    root, saw = Path(str(info.get("DockerRootDir") or "/nowhere")), ""
+    if not root.exists():
+        return
     if os.statvfs(root).f_flag & os.ST_RDONLY:
         saw = f"cannot be written ({os.strerror(errno.EROFS)})"
     elif host_fault.is_short_of_room((root,)):
@@ -165,9 +176,10 @@ def _of_engine(root: Path) -> Check:
     elif os.access(root, os.W_OK):
         saw = host_fault.folder_fault(root, (host_fault.write,)) or ""
     if not saw:
-        return _room("images", root, "`docker system df`, `docker image prune`")
-    fix = "mount it writable, free room there (`docker system prune`), or set `data-root` in /etc/docker/daemon.json to another disk"
-    return Check("images", FAIL, f"{root} {saw}", "the engine makes no image there and starts no container", fix)
+        yield _room("images", root, "`docker system df`, `docker image prune`")
+        return
+    fix = f"mount it writable, free room there (`docker system prune`), or {move}"
+    yield Check("images", FAIL, f"{root} {saw}", "the engine makes no image there and starts no container", fix)
 
 
 def _usable(name: str, folder: Path, steps: Sequence[host_fault.Step], fix: str) -> Iterator[Check]:

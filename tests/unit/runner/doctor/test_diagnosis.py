@@ -27,6 +27,7 @@ from runner.doctor import scene as doctor_folders
 from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
 from runner.engines.base import Launch, ReadyImage, Slot
 from runner.engines.docker import container
+from runner.engines.podman import PodmanEngine
 from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter
 from runner.engines.process.venv import COMPLETE, environment_folder
@@ -439,7 +440,14 @@ FAULTS = {
     "noexec": ("noexec", "runs no programs"),
 }
 # The row of each folder that a run uses, and the remedy that it names.
-FOLDERS = {"cache": "set XDG_CACHE_HOME", "temporary": "set TMPDIR", "results": "--results", "images": "data-root"}
+FOLDERS = {
+    "cache": "set XDG_CACHE_HOME",
+    "temporary": "set TMPDIR",
+    "results": "--results",
+    "images": "data-root",
+    "Podman's images": "graphroot",
+    "shared memory": "as root mount it anew",
+}
 
 
 @pytest.mark.parametrize("row", FOLDERS)
@@ -449,20 +457,30 @@ def test_each_folder_of_a_run_is_named_with_its_fault_and_remedy(
 ) -> None:
     """Of noexec only the cache suffers, from which programs run."""
     options, words = FAULTS[fault]
+    for name in FOLDERS:
+        (tmp_path / name).mkdir()
     for name, place in {"XDG_CACHE_HOME": "cache", "TMPDIR": "temporary"}.items():
-        (tmp_path / place).mkdir()
         monkeypatch.setenv(name, str(tmp_path / place))
     scene = replace(WELL, info={"DockerRootDir": str(tmp_path / "images")}, out=tmp_path / "results")
-    (tmp_path / "images").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    assert [check for check in doctor_folders.folders(scene) if check.status == FAIL] == []
+    monkeypatch.setattr(doctor_folders, "SHARED_MEMORY", tmp_path / "shared memory")
+    monkeypatch.setattr(PodmanEngine, "unavailable", lambda _: None)
+    monkeypatch.setattr(PodmanEngine, "guarantees", lambda _: "much")
+    monkeypatch.setattr(PodmanEngine, "info", {"DockerRootDir": str(tmp_path / "Podman's images")}, raising=False)
+    monkeypatch.setenv("CONTAINER_HOST", "unix:///podman.sock")
+
+    def bad() -> list[Check]:
+        checks = [*doctor_folders.folders(scene), *diagnosis.podman(scene)]
+        return [check for check in checks if check.status == FAIL or check.name == "shared memory"]
+
+    assert bad() == []
     with tmpfs(tmp_path / row, options) as disk, filled(disk) if fault == "full" else contextlib.nullcontext():
-        failed = [check for check in doctor_folders.folders(scene) if check.status == FAIL]
+        (*failed,) = bad()
     suffers = fault != "noexec" or row == "cache"
-    assert [check.name for check in failed] == ([row] if suffers else [])
+    assert [check.name for check in failed] == ([row.removeprefix("Podman's ")] if suffers else [])
     for check in failed:
         assert str(tmp_path / row) in check.saw
-        assert words in check.saw or (row == "images" and "takes nothing more" in check.saw)
+        assert words in check.saw or (check.name == "images" and "takes nothing more" in check.saw)
         assert FOLDERS[row] in check.fix
 
 
