@@ -126,6 +126,18 @@ def test_a_cause_that_changed_by_half_is_named_by_history_compare_the_report_of_
     assert by_verify in said, (found.kind, found.reason, said)
 
 
+@pytest.mark.parametrize(("kind", "table", "column"), EVERY)
+def test_a_cause_that_changed_though_no_step_time_did_is_named_by_the_report_of_all_runs(
+    kind: str, table: str, column: str, days: Mapping[str, Sequence[Path]], tmp_path: Path
+) -> None:
+    runs = [days[kind][0], Path(shutil.copytree(days[kind][1], tmp_path / "other"))]
+    stored.change(runs[1], table, partial(told, of=table, kind=kind, changed=column))
+    pooled = findings.findings(tables.load(runs, tables.ANSWER))
+    said = [line for one in pooled for line in (*one.changed, *one.caveats)]
+    assert any(f"and the machine did: {roles.WORDS[column]} " in line for line in said), said
+    assert all("nothing recorded changed" not in line for line in said)
+
+
 def test_what_a_sensor_or_an_idle_machine_makes_is_no_change(tmp_path: Path) -> None:
     before = [
         {"sm_megahertz": 1980.0 - at, "temperature_celsius": 60.0 + at, "other_cpus": 0.01 * at} for at in range(5)
