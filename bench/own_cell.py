@@ -20,8 +20,8 @@ class OwnCell(RunningCell):
         super(OwnCell, self).__init__(options, emitter)
         self.module = None
         self.batches = []
-        # own_float64.Steps: from drawn parameters, and of the step that was measured.
-        self.first = None
+        # own_float64.Steps: those from drawn parameters, and of the step that was measured.
+        self.first = []
         self.before = self.after = self.told = self.of_step = None
         # The settings by which the host holds images against one another.
         self.facts = {}
@@ -57,9 +57,14 @@ class OwnCell(RunningCell):
         self.first = self.first_steps(network, 0)
 
     def first_steps(self, network, seed):
-        """The Steps from parameters that are drawn by a seed."""
-        first = own_float64.taken("the first steps", network, network.begin(seed), self.batches[:FIRST_STEPS])
-        return first._replace(scatter=own_float64.scatter(network, first, self.options.precision))
+        """A list of Steps from parameters that are drawn by a seed."""
+        return own_float64.taken(
+            "step %d from drawn parameters", network, network.begin(seed), self.batches[:FIRST_STEPS]
+        )
+
+    def scattered(self, network, case):
+        """Steps with their scatter, by a network without random numbers."""
+        return case._replace(scatter=own_float64.scatter(network, case, self.options.precision))
 
     def fill(self, network, batches, random):
         """It has drawn its own parameters."""
@@ -121,10 +126,10 @@ class OwnCell(RunningCell):
                 raise own_float64.NotInFloat64("its steps always draw random numbers, as its DROPOUT says")
             if dropout:
                 results.append(self.moved("a measured step, with random numbers"))
-                what = "a measured step, without random numbers"
-                measured = own_float64.taken(what, twin, self.before, [self.of_step])
-            measured = measured._replace(scatter=own_float64.scatter(twin, measured, self.options.precision))
-            losses, checks = own_float64.check(self.options, [self.first, measured])
+                (without,) = own_float64.taken("%d", twin, self.before, [self.of_step])
+                measured = without._replace(what="a measured step, without random numbers")
+            cases = [self.scattered(twin, case) for case in self.first + [measured]]
+            losses, checks = own_float64.check(self.options, cases, own_float64.joined(self.first))
         except own_float64.NotInFloat64 as error:
             self.leave_to_images(twin, str(error))
             return results or [self.moved("a measured step")]
@@ -141,12 +146,13 @@ class OwnCell(RunningCell):
         """Tell the losses of several seeds as they are measured: by these the host holds images against one another."""
         for what in sorted(rules.OWN_LEFT_OUT):
             self.emit("left-out", what=what, reason=why)
-        cases = [self.first]
+        cases = [own_float64.joined(self.first)]
         for seed in range(1, SEEDS):
-            twin.restore(self.first.before)
-            cases.append(self.first_steps(twin, seed))
+            twin.restore(cases[0].before)
+            cases.append(own_float64.joined(self.first_steps(twin, seed)))
         self.facts[rules.OWN_SEEDS] = _listed([loss for case in cases for loss in case.losses])
-        self.facts[rules.OWN_SCATTER] = "%.3g" % max(case.scatter["loss"] for case in cases)
+        scatters = [self.scattered(twin, case).scatter.loss for case in cases]
+        self.facts[rules.OWN_SCATTER] = "%.3g" % max(scatters)
         self.facts[rules.OWN_WHY] = why[:300]
 
     def found(self):

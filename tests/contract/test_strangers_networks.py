@@ -1,4 +1,4 @@
-"""Three networks that the catalog does not have, as a stranger writes them: proved by their own float64, and in one of two images written
+"""Networks that the catalog does not have, as a stranger writes them: proved by their own float64, and in one of two images written
 wrong, refused or named."""
 
 from __future__ import annotations
