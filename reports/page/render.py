@@ -60,13 +60,7 @@ def render(folders: Sequence[Path], output: Path, health: Health = NOT_JUDGED, t
     """
     if not folders:
         raise store.StoreError("no run was given; `runner report RUN` takes the folder of one or more runs")
-    data = tables.load(folders, to_loss=to_loss)
-    write(data, output, health)
-
-
-def write(data: Tables, output: Path, health: Health = NOT_JUDGED) -> None:
-    """The same of runs that were read."""
-    store.write_bytes(output, page(data, health).encode("utf-8"))
+    store.write_bytes(output, page(tables.load(folders, to_loss=to_loss), health).encode("utf-8"))
 
 
 def page(data: Tables, health: Health = NOT_JUDGED) -> str:

@@ -104,11 +104,15 @@ class Reporter:
         # The page's libraries take longer to load than most commands take.
         from reports.answers.answers_table import load_and_keep
         from reports.data.tables import FRAMES
-        from reports.page.render import write
+        from reports.page.render import page
+        from runner.results.store import RunStore, replace_bytes
 
         self._read = None
         self._read = load_and_keep(folder, FRAMES)
-        write(self._read, report_path(folder), health_of([folder]))
+        content = page(self._read, health_of([folder])).encode("utf-8")
+        # The run may have been moved away, which raises; and a cell may have put a pipe or a link in the place of its report.
+        RunStore(folder).manifest()
+        replace_bytes(report_path(folder), content)
         return report_path(folder)
 
     def show(self, folder: Path) -> None:

@@ -289,7 +289,7 @@ def stored_runs(out: Path) -> list[Path]:
     for folder in folders:
         if date := unset_clock(created(folder)):
             note(
-                f"{in_a_line(folder.name, 80)} was made on {date}, by a clock that was never set: it counts as older than the others"
+                f"{in_a_line(folder.name, 80)} was made on {date}, by a clock that was never set, or is wrong: so is its place here"
             )
     if not folders:
         raise UserError(f"{out} holds no run; `runner matrix` makes one, --results names another folder")

@@ -29,7 +29,7 @@ _PROCESSES = 512
 def clock(_: Scene) -> Iterator[Check]:
     """The clock was set since the machine started."""
     if date := unset_clock(time.time()):
-        means = "runs get a wrong id and time, so that the newest one counts as the oldest; servers' certificates seem to be of the future"
+        means = "runs get a wrong id and time, so that their order is wrong; servers' certificates seem to be of another time"
         yield Check("clock", FAIL, f"it says {date}", means, "set it: `timedatectl set-ntp true`, or `date -s`")
 
 

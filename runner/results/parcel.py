@@ -388,7 +388,8 @@ _TEXT = _text(300)
 _DEVICES = _list(_TEXT, _MOST_DEVICES)
 _CLOCK = _number(-1e6, 1e12)
 # A clock of this century, and a life of a year: no preset runs for longer than days.
-_MOMENT = _number(0.0, 4_102_444_800.0)
+MOST_UNIX = 4_102_444_800.0
+_MOMENT = _number(0.0, MOST_UNIX)
 _LIFE = _number(0.0, 366 * 86_400.0)
 _BYTES = _whole(0, 2**63 - 1)
 _COUNT = _whole(-1, 2**63 - 1)

@@ -25,8 +25,9 @@ from runner.results.on_disk import derived
 from runner.results.on_disk.schema import SCHEMA_VERSION as SCHEMA_VERSION
 from runner.results.on_disk.schema import TABLES as TABLES
 from runner.results.on_disk.schema import StoreError as StoreError
-from runner.results.on_disk.schema import arrow_schema, no_rows, of_rows, other_kind, replace_bytes
+from runner.results.on_disk.schema import arrow_schema, no_rows, of_rows, other_kind
 from runner.results.on_disk.schema import read_bytes as read_bytes
+from runner.results.on_disk.schema import replace_bytes as replace_bytes
 from runner.results.on_disk.schema import write_bytes as write_bytes
 
 if TYPE_CHECKING:
@@ -173,12 +174,15 @@ def _in_one(parts: Sequence[pa.Table]) -> list[pa.Table]:
 
 
 def unset_clock(seconds: float) -> str | None:
-    """The date of a clock that was never set, of seconds since 1970: this project began later. None for any other clock, and for 0.
+    """The date of a clock that was never set, of seconds since 1970: this project began later, and no parcel is of a later century. None
+    for any other clock, and for 0.
 
     A board without a battery begins at 1970, or at its firmware's date.
     """
+    from runner.results.parcel import MOST_UNIX
+
     when = datetime.fromtimestamp(seconds, UTC)
-    return f"{when:%Y-%m-%d}" if seconds and when.year < _FIRST_YEAR else None
+    return f"{when:%Y-%m-%d}" if seconds and (when.year < _FIRST_YEAR or seconds > MOST_UNIX) else None
 
 
 def created(folder: Path) -> float:

@@ -34,6 +34,7 @@ from runner.plan.plan import plan as make_plan
 from runner.results import store
 from runner.results.on_disk.derived import make_key
 from runner.results.on_disk.image_names import is_address
+from runner.results.parcel import MOST_UNIX
 from runner.run import budget
 from runner.run.options import Options, UsageError, stored_options
 from runner.run.prospect import Prospect
@@ -45,6 +46,10 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
 
     The engine `auto` depends on what is planned, and with `minutes` on what they hold.
     """
+    if (now := datetime.now(UTC)).timestamp() > MOST_UNIX:
+        raise CannotBeginError(
+            f"the clock of this machine says {now:%Y-%m-%d}, and no run of then is read again: set it"
+        )
     look = detect.Disturbances()
     machine = detect.detect(options.gpus, options.share)
     if machine.broken:

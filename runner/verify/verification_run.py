@@ -17,7 +17,7 @@ from runner.machine import lease
 from runner.machine.detect import detect
 from runner.results.on_disk.image_names import is_of_no_catalog
 from runner.results.statistics import Estimate
-from runner.results.store import RunStore, write_bytes
+from runner.results.store import RunStore, replace_bytes
 from runner.run.begin import look_ahead, refuse_cpu_only, refuse_fewer, start
 from runner.run.dispatch import places
 from runner.run.execution import execute, interruptible
@@ -377,5 +377,5 @@ def _measure_ceilings(prospect: Prospect, run: RunStore) -> None:
         except CeilingsError as error:
             print(f"     {image}: its ceilings are not known: {error}", file=sys.stderr)
             continue
-        write_bytes(ceilings_path(run.folder, image, framework, kind), rates.model_dump_json(indent=1).encode())
+        replace_bytes(ceilings_path(run.folder, image, framework, kind), rates.model_dump_json(indent=1).encode())
         print(f"ceil {image}: {rates.sentence(framework)}", file=sys.stderr)

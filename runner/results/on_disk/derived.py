@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 INDEX = "index.json"
 
+# The folder of a run's tables, with the run.
+_OWN = "tables"
+
 _MOST_SIGNATURES_BYTES = 1 << 30
 
 # Of one table.
@@ -140,7 +143,7 @@ def places(folder: Path) -> tuple[Path, ...]:
     A link in place of the first is not followed: it would lead out of the run.
     """
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
-    own, cached = folder / "tables", paths.cache_folder() / "tables" / name
+    own, cached = folder / _OWN, paths.cache_folder() / "tables" / name
     return (cached,) if own.is_symlink() else (own, cached)
 
 
@@ -195,13 +198,18 @@ SIGNATURES = "signatures"
 def sign(folder: Path, run_id: str, name: str, sha256: str) -> None:
     """Note that this installation stores this parcel in this run. It is done before: a parcel without a signature is not of here."""
     path = folder / SIGNATURES
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        # A cell put it there. Nobody may ever read a pipe.
+        trees.remove(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A runner that was killed may have left half of a line.
     line = f"\n{name} {sha256} {_of_parcel(run_id, name, sha256, _key())}\n".encode()
     with naming(path):
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        with open(descriptor, "ab", buffering=0) as file:
+        # With a buffer: on a full disk the system may take a part of the line, and call that no error.
+        with open(descriptor, "ab") as file:
             file.write(line)
+            file.flush()
             os.fsync(file.fileno())
 
 
@@ -306,7 +314,8 @@ def _in_order(table: pa.Table) -> pa.Table:
 
 
 def _write(place: Path, tables: Mapping[str, bytes], index: Index) -> None:
-    place.mkdir(parents=True, exist_ok=True)
+    # A run that somebody moved away in mid-run must not have a second folder in its place: only the cache is made with all folders above.
+    place.mkdir(parents=place.name != _OWN, exist_ok=True)
     with _locked(place, fcntl.LOCK_EX):
         for table, data in tables.items():
             replace_bytes(place / f"{table}.parquet", data)

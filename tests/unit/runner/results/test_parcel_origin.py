@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import resource
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -158,3 +160,38 @@ def test_a_parcel_that_was_imported_and_then_changed_elsewhere_is_told_by_run_js
     with_log(run, 2)
     assert origins(run) == {1: ELSEWHERE, 2: CHANGED, 3: ELSEWHERE}
     assert json.loads((run.folder / "run.json").read_text())["imported"]["parcels"] == parcels
+
+
+def of_a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def of_a_link(path: Path) -> None:
+    path.symlink_to(path.with_name("of-another"))
+
+
+@pytest.mark.parametrize("made", [of_a_pipe, of_a_link, Path.mkdir])
+def test_a_cell_that_puts_something_in_the_place_of_the_signatures_holds_up_no_run(
+    run: RunStore, made: Callable[[Path], None]
+) -> None:
+    """A pipe that nobody reads took a runner for good: neither Ctrl-C nor SIGTERM ended it."""
+    path = run.folder / derived.SIGNATURES
+    path.unlink()
+    made(path)
+    store_parcel(run, parcel_of(CELL, 4), CELL, HostFacts())
+    assert origins(run) == {1: ELSEWHERE, 2: ELSEWHERE, 3: ELSEWHERE, 4: None}
+    assert not (run.folder / "of-another").exists()
+
+
+def test_a_disk_that_takes_a_part_of_a_signature_is_full(run: RunStore) -> None:
+    """The system says how much it took, and that is no error of its own: a parcel without a signature is not of this installation."""
+    taken = (run.folder / derived.SIGNATURES).stat().st_size
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (taken + 20, most))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            derived.sign(run.folder, run.run_id, "aaaa.r1.parcel", "0" * 64)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    store_parcel(run, parcel_of(CELL, 4), CELL, HostFacts())
+    assert set(origins(run).values()) == {None}

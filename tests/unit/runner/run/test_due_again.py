@@ -14,13 +14,14 @@ import pytest
 
 from runner import known_messages
 from runner.engines import cell_cache
-from runner.errors import HOST_FAULTS, EngineError, HostFaultError
+from runner.errors import HOST_FAULTS, CannotBeginError, EngineError, HostFaultError
 from runner.machine import lease
 from runner.results import store
 from runner.results.parcel import ParcelError, decode, encode
 from runner.run import begin, execution, schedule
 from runner.run.attempt import AttemptContext
 from runner.run.dispatch import Job
+from runner.run.options import Options
 from tests.fixtures import stored, synthetic
 from tests.fixtures.attempts import CELL, REPLAY, matrix, prepared, row_of, run_in
 from tests.fixtures.nodes import parcel_of
@@ -260,3 +261,12 @@ def test_a_file_that_cannot_be_synced_is_named(tmp_path: Path, monkeypatch: pyte
 def test_a_start_after_this_century_and_a_life_of_years_are_no_parcel(field: str, value: float) -> None:
     with pytest.raises(ParcelError, match=field):
         decode(encode(replace(parcel_of(), **{field: value})), "x")
+
+
+def test_no_run_begins_or_goes_on_by_a_clock_whose_parcels_are_never_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(begin, "MOST_UNIX", 1.0)
+    with pytest.raises(CannotBeginError, match=r"the clock of this machine says \d{4}-\d\d-\d\d, .*: set it"):
+        begin.look_ahead(Options(out=tmp_path))
+    assert store.unset_clock(9.1e9) == "2258-05-15"

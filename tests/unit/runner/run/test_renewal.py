@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +16,13 @@ import pytest
 
 from reports.answers import plain
 from reports.data import tables
+from reports.page import render
 from runner.admission.renew import renew
 from runner.cli.report import Reporter, report_path, write_renewed, write_report_beside
 from runner.errors import ExitCode
-from runner.results.store import RunStore
+from runner.results import store
+from runner.results.on_disk import derived
+from runner.results.store import RunStore, StoreError
 from runner.run import execution, summary
 from runner.run.execution import Meanwhile, Renewal
 from tests.fixtures import measured, stored, synthetic
@@ -199,3 +203,44 @@ def test_the_end_counts_repeats_and_their_cells() -> None:
     ended = {("a", 1): "ok", ("a", 2): "ok", ("b", 1): "ok", ("b", 2): "failed", ("c", 1): "failed"}
     assert summary.ended_well(ended) == "3 repeats of 2 cells"
     assert summary.ended_well({("c", 1): "failed"}) == "0 repeats"
+
+
+def of_a_pipe(path: Path, elsewhere: Path) -> None:
+    os.mkfifo(path)
+
+
+def of_a_link(path: Path, elsewhere: Path) -> None:
+    path.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("made", [of_a_pipe, of_a_link])
+def test_a_report_takes_the_place_of_a_pipe_or_a_link_that_a_cell_made(
+    tmp_path: Path, made: Callable[[Path, Path], None]
+) -> None:
+    """Nobody may ever read the pipe, and the link leads out of the run."""
+    run, elsewhere = synthetic.make_run(tmp_path / "run", windows=6), tmp_path / "elsewhere"
+    report_path(run).unlink(missing_ok=True)
+    made(report_path(run), elsewhere)
+    write_renewed(run)
+    assert report_path(run).lstat().st_size > 10_000
+    assert not elsewhere.exists()
+
+
+def test_a_run_that_is_moved_away_while_its_report_is_made_gets_no_second_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever puts it back, as the end of the run says, would else put it into the other one."""
+    run, kept = synthetic.make_run(tmp_path / "run", windows=6), tmp_path / "kept"
+    every = store.tables_of([run], tuple(store.TABLES))
+    page = render.page
+
+    def move_and_write(*words: Any) -> str:
+        run.rename(kept)
+        return page(*words)
+
+    monkeypatch.setattr(render, "page", move_and_write)
+    with pytest.raises(StoreError, match="it has no run.json"):
+        write_renewed(run)
+    with pytest.raises(FileNotFoundError):
+        derived.write(run, "run", every, {}, "rules")
+    assert (run.exists(), kept.exists()) == (False, True)
