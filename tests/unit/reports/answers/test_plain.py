@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from reports.answers import findings
 from reports.answers import left as of_runs
 from reports.answers.overview import overview
-from reports.answers.plain import sections
+from reports.answers.plain import sections, so_far
 from reports.data.tables import load
 from reports.page.assembly import page_of
 from runner.cli.main import app
@@ -84,6 +84,29 @@ def test_the_repeats_that_would_tell_have_the_time_that_they_take() -> None:
     assert found, line
     assert found[1] == found[2]
     assert int(found[3]) == int(found[1]), "two cells of half a minute each"
+
+
+@pytest.mark.parametrize(("deviation", "quiet"), [(0.0245, True), (0.0255, False)])
+def test_the_chance_of_a_false_difference_is_said_up_to_the_noise_that_was_simulated(
+    deviation: float, quiet: bool
+) -> None:
+    cells = {
+        (name, "gru-imdb"): [np.full(20, np.exp(level + off)) for off in (-deviation, 0.0, deviation)]
+        for name, level in (("torch", 0.0), ("jax", 1.0))
+    }
+    (said,) = (line for one in sections(measured.tables({"run": cells})) for line in one.below if "only noise" in line)
+    assert ("a chance of at most 5 %" in said) == quiet
+    assert ("repeats differ by 2.5" in said) != quiet
+
+
+@pytest.mark.parametrize(("networks", "lines"), [(6, 6), (7, 6)])
+def test_a_run_says_so_far_of_six_networks_at_most(networks: int, lines: int) -> None:
+    cells = {
+        (name, f"network-{at}"): [np.full(20, level)] * 2
+        for at in range(networks)
+        for name, level in (("torch", 1.0), ("jax", 2.0))
+    }
+    assert len(so_far(measured.tables({"run": cells}))) == lines
 
 
 def test_a_run_that_planned_more_repeats_is_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
