@@ -9,7 +9,8 @@ from bench import environment, own_float64, own_network, parity, rules, timing
 from bench.cell import RunningCell
 from bench.errors import DataError, Unsupported
 
-# Steps from drawn parameters that are proved beside the measured one, and from how many such parameters where float64 proves nothing.
+# Steps from drawn parameters: the first is proved beside the measured one, and images are held against one another by the losses of all.
+# And from how many such parameters where float64 proves nothing.
 FIRST_STEPS, SEEDS = 3, 4
 
 
@@ -20,8 +21,8 @@ class OwnCell(RunningCell):
         super(OwnCell, self).__init__(options, emitter)
         self.module = None
         self.batches = []
-        # own_float64.Steps: those from drawn parameters, and of the step that was measured.
-        self.first = []
+        # own_float64.Steps: from drawn parameters, and of the step that was measured.
+        self.first = None
         self.before = self.after = self.told = self.of_step = None
         # The settings by which the host holds images against one another.
         self.facts = {}
@@ -57,14 +58,8 @@ class OwnCell(RunningCell):
         self.first = self.first_steps(network, 0)
 
     def first_steps(self, network, seed):
-        """A list of Steps from parameters that are drawn by a seed."""
-        return own_float64.taken(
-            "step %d from drawn parameters", network, network.begin(seed), self.batches[:FIRST_STEPS]
-        )
-
-    def scattered(self, network, case):
-        """Steps with their scatter, by a network without random numbers."""
-        return case._replace(scatter=own_float64.scatter(network, case, self.options.precision))
+        """The Steps from parameters that are drawn by a seed."""
+        return own_float64.taken("the first step", network, network.begin(seed), self.batches[:FIRST_STEPS])
 
     def fill(self, network, batches, random):
         """It has drawn its own parameters."""
@@ -126,10 +121,10 @@ class OwnCell(RunningCell):
                 raise own_float64.NotInFloat64("its steps always draw random numbers, as its DROPOUT says")
             if dropout:
                 results.append(self.moved("a measured step, with random numbers"))
-                (without,) = own_float64.taken("%d", twin, self.before, [self.of_step])
-                measured = without._replace(what="a measured step, without random numbers")
-            cases = [self.scattered(twin, case) for case in self.first + [measured]]
-            losses, checks = own_float64.check(self.options, cases, own_float64.joined(self.first))
+                what = "a measured step, without random numbers"
+                measured = own_float64.taken(what, twin, self.before, [self.of_step])
+            cases = [own_float64.held(twin, case, self.options.precision) for case in (self.first, measured)]
+            losses, checks = own_float64.check(self.options, cases)
         except own_float64.NotInFloat64 as error:
             self.leave_to_images(twin, str(error))
             return results or [self.moved("a measured step")]
@@ -146,12 +141,12 @@ class OwnCell(RunningCell):
         """Tell the losses of several seeds as they are measured: by these the host holds images against one another."""
         for what in sorted(rules.OWN_LEFT_OUT):
             self.emit("left-out", what=what, reason=why)
-        cases = [own_float64.joined(self.first)]
+        cases = [self.first]
         for seed in range(1, SEEDS):
-            twin.restore(cases[0].before)
-            cases.append(own_float64.joined(self.first_steps(twin, seed)))
+            twin.restore(self.first.before)
+            cases.append(self.first_steps(twin, seed))
         self.facts[rules.OWN_SEEDS] = _listed([loss for case in cases for loss in case.losses])
-        scatters = [self.scattered(twin, case).scatter.loss for case in cases]
+        scatters = [own_float64.scatter(twin, case, self.options.precision).loss for case in cases]
         self.facts[rules.OWN_SCATTER] = "%.3g" % max(scatters)
         self.facts[rules.OWN_WHY] = why[:300]
 
