@@ -218,7 +218,7 @@ def test_markup_in_a_version_is_stored_as_it_is(play: Play, tmp_path: Path) -> N
 def test_more_than_any_cell_prints_ends_it(
     play: Play, monkeypatch: pytest.MonkeyPatch, most: str, value: int, words: str
 ) -> None:
-    monkeypatch.setattr(record, f"MAX_{most}", value)
+    monkeypatch.setattr(record.parcel, f"MAX_{most}", value)
     _, (status, kind, reason) = play([RECORDED[:1500], RECORDED[1500:3000], RECORDED[3000:]])
     assert (status, kind) == ("failed", "protocol")
     assert f"more than {words}" in str(reason)
