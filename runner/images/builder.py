@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from runner import known_messages, paths
+from runner import known_messages
 from runner.catalog.architectures import for_machine
 from runner.catalog.images import LINKS, Image, read_pins
 from runner.errors import EngineError, ExitCode, naming
@@ -40,6 +40,7 @@ from runner.images.recipe import (
 from runner.images.recipe import recipe as make_recipe
 from runner.images.transfer import folder, registry
 from runner.images.transfer.undated import first_difference, undate
+from runner.paths import PROJECT, cache_folder
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -215,9 +216,9 @@ def _build_all(client: DockerClient, recipe: Recipe, log: _Log, cache_from: str 
     files = [
         (LINKS, f"images/{LINKS.name}"),
         *((path, f"images/{image.name}/{path.name}") for path in installed_files(image)),
-        *((paths.PROJECT / "bench" / path, f"bench/{path}") for path in bench_files(image)),
+        *((PROJECT / "bench" / path, f"bench/{path}") for path in bench_files(image)),
     ]
-    steps = _steps(paths.PROJECT / "images" / "Dockerfile", pip, recipe.labels(base_id) | source_label())
+    steps = _steps(PROJECT / "images" / "Dockerfile", pip, recipe.labels(base_id) | source_label())
     context = _archive(files, {"images/Dockerfile": steps})
     arguments = {"BASE": recipe.below_tag} | build_arguments(image) | pip
     if image.debian and (archive := os.environ.get(SNAPSHOT_VARIABLE)):
@@ -251,11 +252,11 @@ def _build_common(
         return
     if image.cuda_from == "base":
         below = recipe.python_tag
-        context = _archive([(paths.PROJECT / "images" / "Dockerfile.cuda", "images/Dockerfile.cuda")])
+        context = _archive([(PROJECT / "images" / "Dockerfile.cuda", "images/Dockerfile.cuda")])
         log.title(f"{image.name}: Python {image.python} on {recipe.base}")
         arguments = {"BASE": recipe.base, "PYTHON": image.python}
         _run_build(client, log, context, "images/Dockerfile.cuda", below, arguments, again=recipe.again)
-    steps = _steps(paths.PROJECT / "Dockerfile.base", pip, recipe.common_labels(base_id))
+    steps = _steps(PROJECT / "Dockerfile.base", pip, recipe.common_labels(base_id))
     context = _archive([], {"Dockerfile.base": steps})
     log.title(f"{image.name}: common layers on {recipe.base}")
     arguments = {"BASE": below} | pip
@@ -284,7 +285,7 @@ def _build_nvidia(
                 log.title(
                     f"{recipe.image.name}: {', '.join(layer.wheels)}, in a layer for all images with these wheels"
                 )
-                steps = _steps(paths.PROJECT / name, pip, {"dlbench.nvidia": layer.digest})
+                steps = _steps(PROJECT / name, pip, {"dlbench.nvidia": layer.digest})
                 arguments = {"BASE": below, "WHEELS": layer.argument} | {
                     key: value for key, value in site.items() if value
                 }
@@ -306,7 +307,7 @@ def _build_julia(client: DockerClient, recipe: Recipe, log: _Log) -> None:
     """Julia and the image's packages on the common layers."""
     image = recipe.image
     name = "images/Dockerfile.julia"
-    files = [(paths.PROJECT / name, name), *((path, f"images/{image.name}/{path.name}") for path in image.julia_paths)]
+    files = [(PROJECT / name, name), *((path, f"images/{image.name}/{path.name}") for path in image.julia_paths)]
     log.title(f"{image.name}: {image.julia} and its packages")
     arguments = {"BASE": recipe.base_tag, "IMAGE": image.name, "JULIA": image.julia or ""}
     _run_build(client, log, _archive(files), name, recipe.julia_tag, arguments, again=recipe.again)
@@ -370,7 +371,7 @@ def _run_build(
 @contextlib.contextmanager
 def _open_log(recipe: Recipe, logs: Path | None, say: Callable[[str], None]) -> Iterator[_Log]:
     """The log of a build of this image: a file in `logs`, by default in the cache."""
-    path = (logs or paths.cache_folder() / "build-logs") / f"{recipe.image.name}.log"
+    path = (logs or cache_folder() / "build-logs") / f"{recipe.image.name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         yield _Log(file, path, say)

@@ -266,7 +266,7 @@ def test_a_pin_of_another_bench_is_not_pulled_to_be_used_but_its_layers_are_the_
     locking.pin_published(small, pushed)
     layers = client.images.get(built).attrs["RootFS"]["Layers"]
     forget(client)
-    (builder.paths.PROJECT / "bench" / "errors.py").write_text("# changed\n")
+    (builder.PROJECT / "bench" / "errors.py").write_text("# changed\n")
     said: list[str] = []
     again = builder.build(reload(small), client=client, say=said.append, logs=tmp_path / "logs")
     # The layers are the same bytes also where they are made again, so the log says whether they were.
@@ -296,7 +296,7 @@ def test_prune_names_what_the_catalog_lost_and_leaves_what_another_checkout_buil
     assert built in lost
     assert lost == {image_id for image_id, _ in every(client)}  # with the steps that the builder's cache needs
     assert not [image_id for image_id, _ in shelf.unknown(client, [small]) if image_id in lost]
-    (builder.paths.PROJECT / "bench" / "errors.py").write_text("# changed\n")
+    (builder.PROJECT / "bench" / "errors.py").write_text("# changed\n")
     changed = {small.name: lambda: recipes.recipe(small)}
     assert {image_id for image_id, _ in shelf.stale(client, changed)} == lost
     # The other checkout has the image of the older bench, and needs its steps too.
@@ -352,7 +352,7 @@ def test_prune_removes_the_names_of_the_registry_that_pushes_and_pulls_gave(
     assert built not in dict(shelf.stale(client, changed))
     assert named() == sorted([*names, f"{registry}/site:3.11"])
 
-    for path in (builder.paths.PROJECT / "bench" / "errors.py", builder.paths.PROJECT / "Dockerfile.base"):
+    for path in (builder.PROJECT / "bench" / "errors.py", builder.PROJECT / "Dockerfile.base"):
         with path.open("a") as file:
             file.write(f"# {uuid.uuid4()}\n")
     newer = builder.build(small, client=client, cache_from=registry)
@@ -383,7 +383,7 @@ def test_a_registry_that_gives_another_layer_configuration_or_manifest_than_the_
     client: Any, registry: str, blobs: Path, small: Image, tmp_path: Path
 ) -> None:
     # No other build has this bench, so that none keeps its layer here.
-    (builder.paths.PROJECT / "bench" / "errors.py").write_text(f"# {uuid.uuid4()}\n")
+    (builder.PROJECT / "bench" / "errors.py").write_text(f"# {uuid.uuid4()}\n")
     builder.build(small, client=client)
     pushed = shelf.push(client, recipes.recipe(small), registry)
     locking.pin_published(small, pushed)
@@ -436,7 +436,7 @@ def test_a_registry_without_the_image_is_told_with_what_puts_it_there(client: An
 def test_a_base_without_python_gets_its_distribution_s(
     client: Any, base_image: str, small: Image, tmp_path: Path
 ) -> None:
-    shutil.copy(IMAGES / "Dockerfile.cuda", builder.paths.PROJECT / "images" / "Dockerfile.cuda")
+    shutil.copy(IMAGES / "Dockerfile.cuda", builder.PROJECT / "images" / "Dockerfile.cuda")
     wanted = recipes.Recipe(small.model_copy(update={"cuda_from": "base", "python": "3.6"}), base_image, "", "")
     with open(tmp_path / "log", "w") as log, pytest.raises(builder.BuildError, match="the image is locked for 3.6"):
         builder._build_common(client, wanted, builder._Log(log, tmp_path / "log", print), None, "", {})

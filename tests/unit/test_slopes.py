@@ -71,7 +71,7 @@ def test_the_cells_of_equal_nodes_are_read_checked_and_hashed_once(
 # The cells are read once more for the origins of the parcels, which history says.
 @pytest.mark.parametrize(
     ("work", "each"),
-    [((derived, "_table"), len(tables.STEPS) + 1), ((renew, "renew"), 1), ((tables, "tables_of_run"), 1)],
+    [((derived, "_table"), len(tables.STEPS) + 1), ((renew, "renew"), 1), ((tables.store, "tables_of_run"), 2)],
 )
 @pytest.mark.parametrize("broken", [0, 2])
 def test_a_history_reads_each_run_once_and_of_it_what_it_needs_also_beside_runs_that_cannot_be_read(

@@ -133,9 +133,7 @@ def test_what_the_image_gets_of_the_bench_is_what_its_digest_counts(image: Image
     files = recipes.bench_files(image)
     assert {"timing.py", "frameworks/torch/framework.py", "workloads/gru-imdb.json"} < set(files)
     assert not [name for name in files if name.startswith("frameworks/jax/")]
-    with tarfile.open(
-        fileobj=builder._archive((builder.paths.PROJECT / "bench" / name, name) for name in files)
-    ) as archive:
+    with tarfile.open(fileobj=builder._archive((builder.PROJECT / "bench" / name, name) for name in files)) as archive:
         archive.extractall(tmp_path, filter="data")
     assert identity.source_digest(str(tmp_path)) == recipes.recipe(image).bench_sha256
 
