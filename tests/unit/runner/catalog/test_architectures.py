@@ -161,7 +161,7 @@ def test_an_engine_leaves_out_what_it_could_only_emulate(
     monkeypatch: pytest.MonkeyPatch, machine: str, base: str | None, image: str, reason: str | None
 ) -> None:
     here = SimpleNamespace(attrs={"Architecture": base}) if base else None
-    monkeypatch.setattr(engine.builder, "find_image", lambda *_: here)
+    monkeypatch.setattr(engine.builder.docker_client, "find_image", lambda *_: here)
     monkeypatch.setattr(engine.builder, "built", lambda *_: "sha256:1")
     for name, fact in (
         ("_client", SimpleNamespace(info=lambda: {"Architecture": machine})),
@@ -174,7 +174,9 @@ def test_an_engine_leaves_out_what_it_could_only_emulate(
 
 
 def test_a_loaded_image_of_another_architecture_is_checked_and_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine.builder, "find_image", lambda *_: SimpleNamespace(attrs={"Architecture": "arm64"}))
+    monkeypatch.setattr(
+        engine.builder.docker_client, "find_image", lambda *_: SimpleNamespace(attrs={"Architecture": "arm64"})
+    )
     facts = {"_client": None, "_info": {"Architecture": "x86_64"}, "_hook": "", "options": lambda *_: {}}
     for name, fact in facts.items():
         monkeypatch.setattr(engine.DockerEngine, name, fact)
