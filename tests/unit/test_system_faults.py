@@ -41,7 +41,9 @@ _OTHERWISE = {
 def writes(tree: ast.AST, named: bool = False) -> Iterator[ast.Call]:
     """The calls that write a file outside of `with naming(…)`."""
     if isinstance(tree, ast.With):
-        named = named or any(ast.unparse(item.context_expr).startswith("naming(") for item in tree.items)
+        named = named or any(
+            ast.unparse(item.context_expr).startswith(("naming(", "errors.naming(")) for item in tree.items
+        )
     if isinstance(tree, ast.Call) and not named and is_write(tree):
         yield tree
     for child in ast.iter_child_nodes(tree):
