@@ -29,7 +29,9 @@ BENCH = PROJECT / "bench"
 
 _NAME = "dlbench"
 
-CACHE_FIX = "set XDG_CACHE_HOME to a folder that you may write, on a disk with room, locks and no noexec"
+CACHE_FIX = (
+    "set XDG_CACHE_HOME to a folder without a colon that you may write, on a disk with room, locks and no noexec"
+)
 
 
 def own_command() -> str:

@@ -68,7 +68,8 @@ OF_GPUS: tuple[Known, ...] = (
     # CUDA, in a cell
     Known(
         r"no kernel image is available|device kernel image is invalid|is not compatible with the current PyTorch installation"
-        r"|only supports? \w+ GPUs|requires compute capability|is not defined for option 'gpu-name'|invalid value for --gpu-architecture",
+        r"|only supports? \w+ GPUs|requires compute capability|is not defined for option 'gpu-name'|is not a recognized processor"
+        r"|invalid value for --gpu-architecture",
         "the image holds no code for this GPU's compute capability",
         "another image; in its image.toml max_compute_capability is too high, or no_code_for lacks this one",
     ),
@@ -331,6 +332,12 @@ OF_GPUS: tuple[Known, ...] = (
         r"ibv_(reg_mr|create_cq|create_qp)\w*[^\n]*(allocate memory|failed)|memlock",
         "InfiniBand may not hold as much memory as it needs: the limit of locked memory is too low",
         "`ulimit -l unlimited` where the runner starts, or in limits.conf; NCCL_IB_DISABLE=1 goes by the network without it",
+    ),
+    Known(
+        r"NET/IB",
+        "a link of InfiniBand or RoCE between the machines failed",
+        "`ibstat` and `ibv_devinfo` show its ports: cable, switch, or their address (NCCL_IB_GID_INDEX); NCCL_IB_DISABLE=1 goes by the "
+        "network without it",
     ),
     Known(
         r"no socket interface found|no NCCL_SOCKET_IFNAME interface|ncclSocketInit: connecting to address",

@@ -172,7 +172,7 @@ OF_MACHINES: tuple[Known, ...] = (
     Known(
         r"[Tt]oo many open files|EMFILE|received 0 items of ancdata",
         "the limit of open files of a process is too low",
-        "`ulimit -n` tells and raises it",
+        "`ulimit -n` tells and raises it; where the message says `in system` it is the machine's: `sysctl fs.file-max`",
         again=True,
     ),
     Known(
@@ -331,7 +331,7 @@ OF_MACHINES: tuple[Known, ...] = (
         general=True,
     ),
     Known(
-        r"\[Errno 1\] |\[Errno 13\] Permission denied|\bEACCES\b|\(os error 13?\)",
+        r"\[Errno 1\] |permission denied|\bEACCES\b|\(os error 13?\)",
         "a file or folder may not be used by this user",
         "the message names it: `ls -ld` tells its owner; a container's user is another one",
         general=True,

@@ -112,7 +112,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 3: initialization error",
         "RuntimeError: Cannot re-initialize CUDA in forked subprocess.",
     ),
-    "no code for this GPU's compute capability": ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.",),
+    "no code for this GPU's compute capability": (
+        "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
+        "'sm_120' is not a recognized processor for this target (ignoring processor)\nRuntimeError: PassManager::run failed",
+    ),
     "asked NVML for the GPU's memory": ("RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at CUDACachingAllocator.cpp",),
     "the kernel still runs the old module": (
         "NVRM: API mismatch: the client has the version 535.129.03, but this kernel module has the version 535.104.05.",
@@ -128,6 +131,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "the driver runs and has no GPU": ("No devices were found",),
     "two processes of the cell were given the same GPU": (
         "ncclInvalidUsage\nLast error:\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 3b000",
+    ),
+    "a link of InfiniBand": (
+        "ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer 172.36.143.59<44206> with status=12 opcode=129 vendor err 129 (Recv)",
     ),
     "the limit of locked memory is too low": (
         "NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory\nNCCL error: unhandled system error",
@@ -174,6 +180,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "the proxy that HTTPS_PROXY": ("ERROR: Could not install packages due to an OSError: Missing dependencies for SOCKS support.",),
     "may not be used by this user": (
+        "Error: initializing destination: creating a temporary directory: mkdir /var/tmp/storage3641978907: permission denied",
         "error: Failed to install: a-1.whl\n  Caused by: failed to copy file from /cache/a to /env/b\n"
         "  Caused by: Operation not permitted (os error 1)",
     ),
