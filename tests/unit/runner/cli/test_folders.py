@@ -32,6 +32,7 @@ from runner.engines.base import EngineError
 from runner.engines.process import venv
 from runner.engines.process.host import HostEngine
 from runner.errors import ExitCode
+from runner.machine import lease
 from runner.paths import cache_folder
 from tests.fixtures.commands import fresh_runner
 from tests.fixtures.contributions import contribution
@@ -309,6 +310,19 @@ def test_a_run_names_what_to_set_and_the_doctor_fails_where_it_does(situation: s
     code, said = run("doctor", SITUATIONS[situation], tmp_path / "doctor")
     assert code == 1 or (situation == "no inodes" and "room for" in said), said
     assert "XDG_CACHE_HOME" in said
+
+
+def test_a_run_that_cannot_write_its_cache_says_so_before_it_waits_in_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for hours, to fail then."""
+    monkeypatch.setenv(lease.VARIABLE, str(tmp_path / "leases"))
+    with tmpfs(tmp_path / "cache", "ro") as cache, lease.hold(["cpu"], "another", print, wait=False):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        ended = CliRunner().invoke(app, ["matrix", *CELLS.split(), "--out", str(tmp_path / "results")])
+    assert ended.exit_code == ExitCode.CANNOT_BEGIN
+    assert "cannot be made: Read-only file system; set XDG_CACHE_HOME" in ended.stderr
+    assert "in line" not in ended.output
 
 
 WELL = Scene((), None, (), None, None, None, {}, None, None)

@@ -173,6 +173,17 @@ def test_a_fact_of_an_installation_that_slows_it_down_is_named_with_both_values(
         assert causes(of(reference, settings)) == []
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "JAX_DISABLE_JIT", "TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "OPENBLAS_CORETYPE", "TORCHDYNAMO_DISABLE",
+        "CUDA_FORCE_PTX_JIT", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "NCCL_P2P_DISABLE", "XLA_A_SWITCH_OF_NO_LIST",
+    ],
+)  # fmt: skip
+def test_a_variable_is_told_by_how_its_name_begins(name: str) -> None:
+    assert str(dropped({name: "1"})).startswith(f"cells do not get {name}=1")
+
+
 def test_variables_that_cells_do_not_get_are_told_with_their_effect() -> None:
     sentence = str(dropped({"OMP_NUM_THREADS": "1", "CUDA_LAUNCH_BLOCKING": "1", "HOME": "/home/me", "XLA_FLAGS": ""}))
     assert "CUDA_LAUNCH_BLOCKING=1 (each kernel is waited for), OMP_NUM_THREADS=1 (the number of threads)" in sentence

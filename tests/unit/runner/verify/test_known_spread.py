@@ -200,6 +200,27 @@ def test_an_address_that_nobody_answers_is_a_sentence(tmp_path: Path) -> None:
         IndexSite("http://127.0.0.1:9/index").cells("NVIDIA H200", "gru-imdb")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("list", "--references", "http://127.0.0.1:9/refs"),
+            "index.json cannot be read ([Errno 111] Connection refused)",
+        ),
+        (("show", "lab", "--references", "http://127.0.0.1:9/refs"), "that is an index, which `runner verify`"),
+        (("diff", "lab", "lab", "--references", "http://127.0.0.1:9/refs"), "that is an index, which `runner verify`"),
+        (("import", "http://127.0.0.1:9/refs/x.parquet"), "cannot be read ([Errno 111] Connection refused)"),
+    ],
+    ids=lambda words: words[0] if isinstance(words, tuple) else "",
+)
+def test_an_address_is_no_folder_to_any_command_on_references(words: tuple[str, ...], said: str) -> None:
+    """It was shortened to `http:/…`, which "is not there"."""
+    result = CliRunner().invoke(app, ["reference", *words])
+    assert result.exit_code != 0
+    assert "http://127.0.0.1:9/refs" in result.stderr
+    assert said in result.stderr
+
+
 def test_an_address_that_nobody_answers_is_said_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
