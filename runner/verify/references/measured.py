@@ -258,6 +258,8 @@ def _notes(
         yield f"repeats with too few windows, fewer than {FEWEST_WINDOWS}, are not kept: {names}"
     if noisy := [_name(one) for one in measured if one.cell.too_noisy]:
         yield f"too noisy to be ranked, and kept: {_first(_counted(noisy))}; {_QUIETER}"
+    if blind := [_name(one) for one in measured if one.facts.device_kind == "cuda" and one.telemetry is None]:
+        yield f"no telemetry, so nothing shows whether the GPU was throttled or idle: {_first(_counted(blind))}"
     if unsteady := [_name(one) for one in measured if one.cell.shifts]:
         yield f"unsteady, and kept with both levels: {_first(_counted(unsteady))}; {_QUIETER}"
     if single := [_name(group[0][1]) for group in groups if max(len(one.repeats) for _, one in group) == 1]:

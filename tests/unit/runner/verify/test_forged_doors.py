@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from reports.data import tables
 from reports.data.model import NO_TELEMETRY
 from runner.admission.renew import renew
-from runner.errors import UserError
+from runner.cli.main import app
+from runner.errors import ExitCode, UserError
 from runner.kit.archive import read
 from runner.kit.imported import import_archive
 from runner.kit.results_folder import packed
@@ -289,6 +291,25 @@ def test_a_forged_repeat_is_refused_or_reported_or_the_document_says_that_it_is_
 ) -> None:
     (expected,) = (outcomes[door] for row, outcomes, _ in told() if row == name)
     assert outcome(door, FORGERIES[name], honest, tmp_path) == expected
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_verify_and_a_reference_judge_the_forged_repeats_of_a_run_as_its_report_does(
+    name: str, honest: tuple[Path, Path, Bundle], tmp_path: Path
+) -> None:
+    """No figure without the sentence on its origin; of refused repeats no reference is made, and no verdict passes."""
+    expected = outcome("run", FORGERIES[name], honest, tmp_path)
+    run, references = str(tmp_path / honest[0].name), str(tmp_path / "references")
+    judged = CliRunner().invoke(app, ["verify", "--run", run, "--references", references])
+    words = ["reference", "save", run, "--name", "mine", "--references", references, "--noisy"]
+    saved = CliRunner().invoke(app, words)
+    assert judged.exit_code != ExitCode.OK
+    assert (saved.exit_code == ExitCode.OK) is (expected == "reported"), saved.stderr
+    if expected == "reported":
+        assert "its origin is not proved: 3 repeats are" in judged.stderr
+        assert "its origin is not proved: 3 repeats are" in saved.stderr
+    if name == "no telemetry":
+        assert "no telemetry, so nothing shows whether the GPU was throttled or idle: torch gru-imdb" in saved.stderr
 
 
 @pytest.mark.parametrize("door", DOORS)
