@@ -46,7 +46,9 @@ SITUATIONS = {
 }
 
 
-def verified(folder: Path, line: str, inputs: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def verified(
+    folder: Path, line: str, inputs: dict[str, str], summary: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """The step `Verify`, verbatim, in an empty folder with a HOME of its own."""
     (step,) = [step for step in ACTION["runs"]["steps"] if step.get("name") == "Verify"]
     programs = folder / "temp" / "dlbench" / "bin"
@@ -62,7 +64,7 @@ def verified(folder: Path, line: str, inputs: dict[str, str]) -> subprocess.Comp
         "HOME": str(folder / "home"),
         "RUNNER_TEMP": str(folder / "temp"),
         "GITHUB_OUTPUT": str(folder / "output"),
-        "GITHUB_STEP_SUMMARY": str(folder / "summary"),
+        "GITHUB_STEP_SUMMARY": str(folder / "summary") if summary is None else summary,
         **own,
     }
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
@@ -88,6 +90,23 @@ def test_a_summary_of_an_earlier_step_of_the_job_is_not_shown_as_that_of_this_on
     assert not (tmp_path / "summary").exists()
 
 
+@pytest.mark.parametrize("summary", ["", "/nowhere/summary"])
+def test_a_machine_that_passed_is_green_where_there_is_no_place_for_the_summary(tmp_path: Path, summary: str) -> None:
+    """Services that only resemble GitHub set no GITHUB_STEP_SUMMARY: the job was red, with the code of a slow machine."""
+    writes = 'while [ $# -gt 0 ]; do case $1 in --markdown) echo passed > "$2" ;; esac; shift; done'
+    for code in (0, 4):
+        ended = verified(tmp_path, f"{writes}; exit {code}", {"python": "/a/python"}, summary)
+        assert ended.returncode == code, ended.stderr
+
+
+@pytest.mark.parametrize("held", ["lab.reference.parquet", "index.json"])
+def test_a_folder_that_holds_references_is_taken(tmp_path: Path, held: str) -> None:
+    (tmp_path / "some references").mkdir()
+    (tmp_path / "some references" / held).touch()
+    inputs = {"python": "/a/python", "references": str(tmp_path / "some references")}
+    assert verified(tmp_path, "exit 0", inputs).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("inputs", "code", "said"),
     [
@@ -97,7 +116,7 @@ def test_a_summary_of_an_earlier_step_of_the_job_is_not_shown_as_that_of_this_on
         ({"python": sys.executable, "repeats": "many"}, 2, "--repeats"),
         ({"python": sys.executable, "references": "ci/moved"}, 2, "references: there is no folder 'ci/moved'"),
         ({"python": sys.executable, "references": "--help"}, 2, "references: there is no folder '--help'"),
-        ({"python": sys.executable, "references": "."}, 4, "runner: "),
+        ({"python": sys.executable, "references": "."}, 2, "references: the folder '.' holds no *.reference.parquet"),
         ({"python": sys.executable, "references": "http://127.0.0.1:9"}, 4, "index.json cannot be read"),
         ({"python": sys.executable, "least-gpus": "all"}, 2, "--least-gpus"),
     ],
