@@ -255,6 +255,7 @@ def test_the_action_ends_as_the_verdict_says(
 def test_the_action_installs_nothing_without_a_hash_and_takes_inputs_as_words(machine: Mapping[str, str]) -> None:
     folder = Path(machine["RUNNER_TEMP"]) / "a b; touch planted"
     folder.mkdir()
+    (folder / "lab.reference.parquet").touch()
     verified(machine, 0, references=str(folder))
     made = calls(machine)
     installs = [call for call in made if "pip install" in call]
