@@ -169,6 +169,13 @@ def naming(path: PathLike[str]) -> Iterator[None]:
         raise
 
 
+def numbered(error: OSError | MemoryError) -> OSError:
+    """An error of the system. Python gives the one of a process that may take no more memory (`ulimit -v`) no number."""
+    if isinstance(error, OSError):
+        return error
+    return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "this process may take no more")
+
+
 def system_fault(error: OSError) -> str:
     """The file, the fault and the fix, where one is known, of an error of the system."""
     # Of a copy and a renaming the second one is written.

@@ -15,7 +15,16 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from runner.cli.shared import PLAIN, LazyGroup
-from runner.errors import MEANINGS, ExitCode, UserError, code_of, code_of_fault, name_stdout_in_faults, system_fault
+from runner.errors import (
+    MEANINGS,
+    ExitCode,
+    UserError,
+    code_of,
+    code_of_fault,
+    name_stdout_in_faults,
+    numbered,
+    system_fault,
+)
 from runner.paths import PROJECT
 
 # In characters. If nothing can run, each combination has its reason.
@@ -115,12 +124,13 @@ class Commands(LazyGroup):
                 f"{error}: a disk ran full while a module was compiled; remove the __pycache__ folders below {sys.prefix} and {PROJECT}"
             )
             raise typer.Exit(ExitCode.CANNOT_BEGIN) from None
-        except OSError as error:
+        except (OSError, MemoryError) as raised:
+            fault = numbered(raised)
             # A reader that is gone. Python has one class for that and for a disk on the network that was shut down.
-            if error.errno == errno.EPIPE:
+            if fault.errno == errno.EPIPE:
                 raise
-            _say(system_fault(error))
-            raise typer.Exit(code_of_fault(error)) from None
+            _say(system_fault(fault))
+            raise typer.Exit(code_of_fault(fault)) from None
 
 
 # Every command below takes these names of its help from here.

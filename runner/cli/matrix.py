@@ -16,7 +16,7 @@ import typer
 from runner.admission.renew import renew
 from runner.cli.report import Reporter, report_path, write_renewed, write_report, write_report_beside
 from runner.cli.shared import TextOrJson, flag_of, note, takes_options
-from runner.errors import ExitCode, NothingBegunError, UserError, code_of_fault, lasting_stderr, one_code
+from runner.errors import ExitCode, NothingBegunError, UserError, code_of_fault, lasting_stderr, numbered, one_code
 from runner.errors import code_of as code_of_error
 from runner.results.store import RunStore, statuses
 from runner.run import begin, budget, outlook, progress
@@ -128,10 +128,11 @@ def measure(
             code = execute(prospect, run, reporter.write, resumed, ends_at, meanwhile, answer, minutes).code
         if as_json:
             print_document(summary.document(run))
-    except OSError as error:
-        note(f"runner: {summary.kept(prospect, run, error)}")
+    except (OSError, MemoryError) as raised:
+        fault = numbered(raised)
+        note(f"runner: {summary.kept(prospect, run, fault)}")
         # Repeats of an earlier call were not begun by this one.
-        return ExitCode.FOUND if run.finished() - before else code_of_fault(error)
+        return ExitCode.FOUND if run.finished() - before else code_of_fault(fault)
     except UserError as error:
         # An error before the first repeat has its own advice.
         if code_of_error(error) is not ExitCode.CANNOT_BEGIN or not run.finished() - before:

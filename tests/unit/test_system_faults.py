@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import errno
+import io
 import os
 import re
 import resource
@@ -12,14 +14,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from runner.cli.main import app
+from runner.cli.matrix import measure
 from runner.errors import ExitCode, naming, system_fault
 from runner.known_messages import hint
+from runner.machine import detect
 from runner.paths import PROJECT
+from runner.results.store import RunStore
+from runner.run import progress
 from tests.fixtures import synthetic
 from tests.fixtures.mounts import tmpfs
 
@@ -179,3 +187,24 @@ def test_a_kit_that_a_disk_does_not_hold_is_named_with_the_fault_and_leaves_noth
         assert ended.exit_code == ExitCode.CANNOT_BEGIN, ended.output
         assert re.search(rf"{tmp_path}/kit/\S+: No space left on device; make room there\n$", ended.stderr)
         assert list((tmp_path / "kit").iterdir()) == []
+
+
+def without_memory(*_: object) -> None:
+    raise MemoryError
+
+
+def test_a_process_that_may_take_no_more_memory_says_so_and_how_a_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under `ulimit -v`, as clusters set it, a command and a run in its middle ended with a traceback."""
+    monkeypatch.setattr(detect, "detect", without_memory)
+    ended = CliRunner().invoke(app, ["matrix", "--dry-run", "--results", str(tmp_path)])
+    assert ended.exit_code == ExitCode.CANNOT_BEGIN
+    assert ended.stderr == "runner: this process may take no more: Cannot allocate memory\n"
+    monkeypatch.setattr(progress, "announce", without_memory)
+    prospect: Any = SimpleNamespace(engine=SimpleNamespace(images_folder=lambda: None), plan=SimpleNamespace(skips=()))
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        assert measure(prospect, RunStore(tmp_path / "run"), resumed=False) == ExitCode.CANNOT_BEGIN
+    assert "Cannot allocate memory (" in said.getvalue()
+    assert f"Go on with: runner matrix --resume run --results {tmp_path}\n" in said.getvalue()
