@@ -282,3 +282,18 @@ def test_an_odd_run_lies_apart_from_runs_before_and_after_it() -> None:
     ):
         assert odd_one(np.array(none)) is None
     assert odd_one(np.array([0, 0, 0.2, 0])) is None
+    # Just above what one notices.
+    still = np.zeros(6)
+    assert odd_one(np.insert(still, 3, 0.051)) == 3
+    assert odd_one(np.insert(still, 3, 0.049)) is None
+
+
+@pytest.mark.parametrize(("hours", "kind"), [(23.9, "step"), (24.1, "drift")])
+def test_a_drift_takes_more_than_a_day(hours: float, kind: str) -> None:
+    levels = np.linspace(0, 0.2, 9) + np.tile([1e-3, -1e-3, 0], 3)
+    found = change(levels, tuple(np.linspace(0, hours, 9)))
+    assert (found.kind if found.p < ALPHA else "step") == kind
+
+
+def test_runs_that_agree_to_the_last_digit_are_held_apart_by_a_hundred_thousandth_at_least() -> None:
+    assert difference(np.zeros(2), np.zeros(2)).error == pytest.approx(1e-5)

@@ -109,6 +109,15 @@ def test_a_run_says_so_far_of_six_networks_at_most(networks: int, lines: int) ->
     assert len(so_far(measured.tables({"run": cells}))) == lines
 
 
+@pytest.mark.parametrize(("repeats", "said"), [(89, " (about 89 min)"), (90, " (about 1.5 h)")])
+def test_hours_are_said_of_ninety_minutes(repeats: int, said: str) -> None:
+    tables = measured.tables({"run": {("torch", "gru-imdb"): [np.ones(20)]}})
+    for repeat in tables.cells[0].repeats:
+        assert isinstance(repeat.row, dict)
+        repeat.row["wall_seconds"] = 60.0
+    assert of_runs.time_of(tables.cells, repeats) == said
+
+
 def test_a_run_that_planned_more_repeats_is_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=3)
     stored.remove(folder, lambda row: row["repeat"] > 1)
