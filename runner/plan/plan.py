@@ -330,7 +330,8 @@ def _gpu_reason(image: Image, gpu: Gpu) -> str | None:
 
 def _workload_reason(framework: Framework, workload: Workload, request: Request) -> str | None:
     if isinstance(workload, OwnNetwork):
-        return None if framework.name in workload.files else f"{workload.name} has no file for its framework"
+        others = f"{workload.name} has a file for {' and '.join(sorted(workload.files))} and for no other framework"
+        return None if framework.name in workload.files else others
     if workload.module not in framework.modules:
         return f"its framework has no adapter for {workload.name} yet"
     return _loss_reason(workload, request)
