@@ -14,8 +14,10 @@ from typing import Any
 #
 # peaks.csv: TFLOP/s at boost clock without sparsity, tensor cores where there are some, fp16 with the faster of its two accumulators
 # (GeForce halves the rate with fp32's), fp8 with fp32's; GB/s of the memory. `model` is a regular expression for NVML's name without
-# "NVIDIA". The A40 and the L40 are from the tables of NVIDIA's datasheets as sellers print them, with a 64th of fp32 for fp64. A GPU that
-# is not in the file, and a part of a GPU (MIG), have no peak here: nothing is guessed.
+# "NVIDIA". The A40, the L40 and the H20 are from the tables of NVIDIA's datasheets as sellers print them, with a 64th of fp32 for fp64 of
+# the first two. What NVIDIA prints with sparsity is halved, and what it prints of a rack or a board (GB200 and GB300 NVL72, HGX B300) is
+# divided by its GPUs. Two boards are called GeForce RTX 3080: the larger one's figures stand, which neither exceeds. A GPU that is not in
+# the file, and a part of a GPU (MIG), have no peak here: nothing is guessed.
 
 _PATH = Path(__file__).with_name("peaks.csv")
 
