@@ -14,14 +14,14 @@ import psutil
 import typer
 from filelock import FileLock, Timeout
 
-from runner import paths, text, trees
+from runner import text, trees
 from runner.catalog.architectures import AARCH64, by_name
 from runner.catalog.images import Image
 from runner.cli.images import Names, SomeNames, chosen, one_after_another
 from runner.cli.shared import BaseImage, note
 from runner.engines import sif
 from runner.engines.process.interpreters import Interpreter, find_interpreter
-from runner.engines.process.venv import COMPLETE, COMPLETE_TRIAL, environment_folder, trial_folder
+from runner.engines.process.venv import COMPLETE, COMPLETE_TRIAL, environment_folder, is_any_of, trial_folder
 from runner.errors import UserError
 from runner.images import builder, docker_client
 from runner.images.recipe import recipe
@@ -38,7 +38,7 @@ def stale_environments(images: Iterable[Image]) -> Iterator[tuple[Path, str]]:
     """
     for image in images:
         # To find an interpreter takes longer than all the rest.
-        if not list(paths.cache_folder().glob(f"*/{image.name}-*")):
+        if not is_any_of(image.name):
             continue
         interpreter = find_interpreter(image.python)
         if not isinstance(interpreter, Interpreter):

@@ -193,6 +193,11 @@ def trial_folder(environment: Path) -> Path:
     return environment.parent.parent / "tried" / environment.name
 
 
+def is_any_of(name: str) -> bool:
+    """True if an environment of the image of this name was made or tried, complete or not. What else is in the cache may go meanwhile."""
+    return any(any((paths.cache_folder() / folder).glob(f"{name}-*")) for folder in ("venvs", "tried"))
+
+
 @contextlib.contextmanager
 def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Hold the folder's lock: of two runners that need the same environment, one makes it and the other waits. Raises EngineError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -385,6 +386,29 @@ def test_two_runners_that_want_one_environment_make_it_once(
     assert len(made) == 1
     assert len(results) == 2
     assert results[0] == results[1]
+
+
+def test_a_folder_of_the_cache_that_goes_meanwhile_ends_no_pruning(
+    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runner beside it probes the cache by a folder of a moment, and a listing that goes into each met it."""
+    moment = own_cache / ".dlbench-moment"
+    moment.mkdir(parents=True)
+    (own_cache / "venvs" / "torch-2.13.0-cpu-0123456789ab").mkdir(parents=True)
+    listed = os.scandir
+
+    def gone_after_the_listing(path: Any) -> Any:
+        if not isinstance(path, str | os.PathLike) or Path(path) != own_cache or not moment.exists():
+            return listed(path)
+        with listed(path) as found:
+            entries = list(found)
+        moment.rmdir()
+        return contextlib.nullcontext(entries)
+
+    monkeypatch.setattr(os, "scandir", gone_after_the_listing)
+    assert [folder.name for folder, _ in stale_environments([load_catalog()["torch-2.13.0-cpu"]])] == [
+        "torch-2.13.0-cpu-0123456789ab"
+    ]
 
 
 @pytest.mark.slow
