@@ -132,8 +132,10 @@ class OwnCell(RunningCell):
         return results + [parity.Result(*(each + (each[2] <= each[3],))) for each in checks]
 
     def moved(self, what):
-        """The parity.Result of how many parameters the measured step left as they were."""
-        names = (name for name in self.before if name.startswith("parameter/"))
+        """The parity.Result of how many parameters that the first step moved the measured one left as they were."""
+        first = self.first
+        moving = (name for name in first.after if not np.array_equal(first.before[name], first.after[name]))
+        names = (name for name in moving if name.startswith("parameter/"))
         stayed = sum(np.array_equal(self.before[name], self.after[name]) for name in names)
         return parity.Result("moved", what, stayed, 0.5, stayed < 0.5)
 

@@ -233,23 +233,28 @@ def _compared(case, told, right, precision):
     """
     unit, most = UNIT[precision], rules.OWN_BOUNDS
     checks = [("loss", case.what, told[0], min(most["loss"][precision], max(MARGIN * told[1], LOSS * unit)))]
-    errors, stayed, names = {}, [], sorted(filter(_is_parameter, case.before))
-    for name in names:
+    errors, stayed, moving = {}, [], []
+    for name in sorted(filter(_is_parameter, case.before)):
         before, after = case.before[name], case.after[name]
         size = float(np.linalg.norm(right[name] - before))
         if bool(size) != bool(np.any(after != before)):
             stayed.append(name)
+        if not size:
+            continue
+        moving.append(name)
         off_by_rounding = case.scatter.parameters[name] + unit / 4.0 * float(np.linalg.norm(after))
-        allowed = MARGIN * off_by_rounding / (size or 1e-300) + OPTIMISER
+        allowed = MARGIN * off_by_rounding / size + OPTIMISER
         if allowed <= most["parameter"]:
             errors[name] = _apart(after, right[name]) / size, max(allowed, case.scatter.jumps.get(name, 0.0))
-    if 2 * len(errors) >= len(names):
+    if not moving:
+        raise Unsupported("%s moves no parameter: step() must take a step of its optimiser" % case.what)
+    if 2 * len(errors) >= len(moving):
         worst = max(errors, key=lambda name: errors[name][0] / errors[name][1])
         compared = ("%s: %s, of %d" % (case.what, worst.partition("/")[2], len(errors)),) + errors[worst]
     elif precision in rules.WIDE:
-        compared = (case.what + ": all together",) + _together(case, right, names)
+        compared = (case.what + ": all together",) + _together(case, right, moving)
     else:
-        raise Unsupported(_too_few(case, len(errors), len(names), precision))
+        raise Unsupported(_too_few(case, len(errors), len(moving), precision))
     # Parameters that stay in float64 must stay, and the others move.
     named = ": " + stayed[0].partition("/")[2] if stayed else ""
     return checks + [
@@ -258,15 +263,19 @@ def _compared(case, told, right, precision):
     ]
 
 
-def _too_few(case, moved, of, precision):
-    """Why steps cannot be compared, as a sentence, with what can be done."""
-    why = "rounding alone moves the others as much: take a lower rate or more ITEMS"
+def _too_few(case, fit, moving, precision):
+    """Why steps cannot be compared, as a sentence that begins with what can be done."""
+    count = "%d of the %d parameters that it moves can be compared in %s" % (fit, moving, precision)
     if case.scatter.again > AGAIN:
-        why = (
-            "taken once more from the same parameters it moves them otherwise by %.2g %%: does a step draw random numbers, or count steps "
-            "outside of the optimiser?" % (100.0 * case.scatter.again)
+        return (
+            "%s, taken twice from the same parameters, moves them otherwise by %.2g %%: clear the gradients of the step before "
+            "(zero_grad), say DROPOUT = True and draw no random numbers where setup.training is False, and keep nothing else from step "
+            "to step; %s" % (case.what, 100.0 * case.scatter.again, count)
         )
-    return "of %d parameters %d move enough in %s to be compared in %s; %s" % (of, moved, case.what, precision, why)
+    return "rounding alone moves parameters as much as %s does: take a lower rate or more ITEMS; %s" % (
+        case.what,
+        count,
+    )
 
 
 def _apart(one, other):

@@ -90,6 +90,13 @@ def draw(module, seed):
                 % (name, _forms(batch), _forms(batches[0]))
             )
         batches.append(batch)
+    with quoting(module.__file__):
+        again = module.batch(np.random.RandomState(seed))
+    pairs = zip(again if isinstance(again, tuple) else (again,), batches[0])
+    if not all(one.tobytes() == other.tobytes() for one, other in pairs):
+        raise DataError(
+            "%s: batch() draws otherwise from the same numbers: draw all that it draws from its argument" % name
+        )
     return batches
 
 
@@ -117,7 +124,10 @@ class Measured(contract._Adapter):
         try:
             value = float(loss)
         except (TypeError, ValueError):
-            raise NetworkError("%s: step() returned %s; return the loss, one number" % (name, type(loss).__name__))
+            of = " of shape %s" % (tuple(loss.shape),) if hasattr(loss, "shape") else ""
+            raise NetworkError(
+                "%s: step() returned %s%s; return the loss, one number" % (name, type(loss).__name__, of)
+            )
         if not math.isfinite(value):
             raise NetworkError("%s: step() returned a loss of %s: training diverged" % (name, value))
         return value
@@ -133,8 +143,14 @@ class Measured(contract._Adapter):
         return found
 
     def restore(self, values):
-        """Set all that `values` told."""
-        self._state.restore(self.network, values)
+        """Set all that `values` told. Raises DataError where a step made an attribute that was not there."""
+        try:
+            self._state.restore(self.network, values)
+        except KeyError as error:
+            raise DataError(
+                "%s: %s appears with the first step: set it in Network(), so that a step can be taken again"
+                % (os.path.basename(self._path), error)
+            )
 
     def begin(self, seed):
         """Set parameters that are drawn by their names, their shapes and a seed alone. Returns all that `values` tells then."""

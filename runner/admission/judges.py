@@ -9,12 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from bench import protocol, rules
-from runner.admission.record import Recorder, checked_of, other_code, wrong_device
+from runner.admission.record import Recorder, checked_of, other_code, other_cpus, wrong_device
 from runner.catalog import images
 from runner.machine import processes
 from runner.machine.telemetry_cpu import Row
 from runner.plan.combination import Cell
 from runner.results import parity
+from runner.results.on_disk import other_work
 from runner.results.parcel import Parcel
 from runner.results.plausible import counts, windows
 from runner.text import last_line, visible
@@ -83,12 +84,30 @@ class Evidence:
         return int(rules.batch_of_all(self.cell.batch, self.cell.devices, self.cell.scaling))
 
     @cached_property
+    def disturbed_warm_up(self) -> bool:
+        """True if other work took much of a CPU cell's CPUs while it warmed up, as the host saw it."""
+        windows = [sample for sample in self.samples if sample["stage"] == "warm-up"]
+        own = other_work.own_cpus(self.recorder.environment or {})
+        if not windows or own is None or self.cell.device_kind != "cpu":
+            return False
+        cpu = [row for row in self.telemetry if row["device"] == "cpu"]
+        last = windows[-1]
+        taken = other_cpus(cpu, windows[0]["begin_seconds"] - 1.0, last["begin_seconds"] + last["seconds"] + 1.0)
+        return taken is not None and taken > other_work.MOST * own
+
+    @cached_property
     def most_operations(self) -> float | None:
         """How many operations a second its devices can do at most."""
         cell = self.cell
         return counts.most_operations(
             cell.device_kind, cell.device_model, cell.devices, self.parcel.cpus, cell.precision
         )
+
+
+# What a person's own network may do that is no fault of the framework.
+_OWN_REMEDY = (
+    "; say DROPOUT = True if they draw random numbers, and keep nothing from step to step that is not in its attributes"
+)
 
 
 @dataclass(frozen=True)
@@ -205,9 +224,12 @@ def _parity(evidence: Evidence) -> Failure | None:
     error = "is not finite" if worst["error"] is None else f"is off by {worst['error']:.2g}"
     measured = all(row["phase"] == parity.PROOF for row in failed)
     what = "the adapter that was measured computes something else" if measured else "it computes something else"
+    more = ""
+    if evidence.task == rules.OWN:
+        what, more = "its steps are not what its file computes in float64", _OWN_REMEDY
     return "parity", (
         f"{what}: {worst['quantity']} {worst['tensor']} {error} where {worst['bound']:.2g} is "
-        f"allowed ({len(failed)} of {len(rows)} quantities fail)"
+        f"allowed ({len(failed)} of {len(rows)} quantities fail){more}"
     )
 
 
@@ -375,7 +397,11 @@ JUDGES: tuple[Judge, ...] = (
     Judge(
         "counts",
         "The windows have other steps, items or seconds than the cell counts elsewhere.",
-        _implausible(lambda evidence: evidence.recorder.counts.implausible(evidence.task, evidence.batch)),
+        _implausible(
+            lambda evidence: evidence.recorder.counts.implausible(
+                evidence.task, evidence.batch, evidence.disturbed_warm_up
+            )
+        ),
     ),
     Judge(
         "work",

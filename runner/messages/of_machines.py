@@ -322,7 +322,7 @@ OF_MACHINES: tuple[Known, ...] = (
     Known(
         r"No module named '?[\w.]+",
         "the image lacks a Python package that its code wants",
-        "install it there, or build the image again",
+        "install it there, or build the image again; a network's own file imports no other file of yours",
     ),
     Known(
         r"Segmentation fault|SIGSEGV|SIGABRT|signal (6|11)\b|\(core dumped\)|exit ?code:? (-11|139)\b|^F\d* .*Check failed: ",

@@ -227,13 +227,16 @@ class Counts:
             why = f"it printed {name} after {seconds:.6g} s of training, and the windows before it lasted {self._seconds:.6g} s"
             self._problem = self._problem or why
 
-    def implausible(self, task: str, batch: int) -> str | None:
-        """The contradiction among the counts, as a sentence; None where they agree. `batch`: the items in a step of all devices."""
+    def implausible(self, task: str, batch: int, disturbed: bool = False) -> str | None:
+        """The contradiction among the counts, as a sentence; None where they agree.
+
+        `batch`: the items in a step of all devices. `disturbed`: other work slowed the warm-up, which says nothing of later steps then.
+        """
         if task == "operators":
             return self._wrong_end(self._runs, "runs", 0)
         why = self._problem or (self._lacks_loss if task in ("train", rules.OWN) else None) or self._wrong_plan(batch)
         why = why or self._wrong_end(self._steps, "steps", _MOST_FURTHER if task in ("train", rules.OWN) else 0)
-        return why or self._unlike_warm_up() or self._wrong_tokens()
+        return why or (None if disturbed else self._unlike_warm_up()) or self._wrong_tokens()
 
     def _wrong_end(self, due: int, name: str, further: int) -> str | None:
         if self._end is None or due <= self._end <= due + further:
@@ -259,7 +262,8 @@ class Counts:
         last, typical = statistics.median(warm_up[-_GROUP:]), statistics.median(step for step, _ in steady)
         if typical < _LEAST_STEP * last:
             return (
-                f"a step took {last:.3g} s at the end of its warm-up, and it says that one takes {typical:.3g} s then"
+                f"a step took {last:.3g} s at the end of its warm-up, and {typical:.3g} s by the windows after it: no step becomes so much "
+                "faster by itself; if something else was slow then, measure it again"
             )
         most = max(steps for _, steps in steady)
         if (most - 1) * last > _MOST_STEPS * _WINDOW_SECONDS:

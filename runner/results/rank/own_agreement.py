@@ -154,7 +154,7 @@ def _held(cell: Cell, mine: _Told, reported: Sequence[tuple[Cell, _Told]]) -> Ce
 def _apart(mine: _Told, theirs: _Told, name: str, precision: str) -> str:
     """The difference of another image, as a clause; empty where nothing is seen."""
     if mine.batches != theirs.batches:
-        return f"its batches are not those of {name}"
+        return f"its batches are not those of {name}: draw all that batch() draws from its argument"
     largest = max(map(abs, (*mine.losses, *theirs.losses)), default=0.0) or 1.0
     most, of = _most_apart(mine, theirs, largest, precision)
     for step, (own, other) in enumerate(zip(mine.losses, theirs.losses, strict=False), 1):

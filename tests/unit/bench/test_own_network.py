@@ -101,6 +101,18 @@ BAD = {
         "    return random.standard_normal",
         "    raise KeyError('no data')\n    return random.standard_normal",
     ),
+    "gradients of the step before": (
+        "        for name in p:\n",
+        "        gradients = Network.kept = {n: g + getattr(Network, 'kept', gradients)[n] / 2 for n, g in gradients.items()}\n"
+        "        for name in p:\n",
+    ),
+    "an attribute that appears": (
+        "        self.taken += 1\n",
+        "        self.taken, self.kept = self.taken + 1, {'seen': x}\n",
+    ),
+    "no step of an optimiser": ("        for name in p:\n", "        for name in []:\n"),
+    "ten losses": ("        return loss\n", "        return np.full(10, loss)\n"),
+    "batches of its own numbers": ("random.standard_normal((ITEMS", "np.random.standard_normal((ITEMS"),
     "moves by rounding": ("hidden = np.tanh(x @", "hidden = np.tanh(np.sin(3e7 * x) @"),
     "random numbers": (
         "        hidden = np.tanh(",
@@ -122,8 +134,19 @@ QUOTED = {
     "ends the process": ("framework", "net.py, line 23: `raise SystemExit(0)`: SystemExit: 0"),
     "no step": ("framework", "AttributeError: 'Network' object has no attribute 'step'"),
     "a batch that raises": ("framework", "`raise KeyError('no data')`: KeyError: 'no data'"),
-    "random numbers": ("unsupported", "it moves them otherwise by"),
-    "moves by rounding": ("unsupported", "rounding alone moves the others as much: take a lower rate"),
+    "random numbers": ("unsupported", "taken twice from the same parameters, moves them otherwise by"),
+    "gradients of the step before": ("unsupported", "clear the gradients of the step before (zero_grad)"),
+    "an attribute that appears": ("data", "'optimizer/kept.seen' appears with the first step: set it in Network()"),
+    "no step of an optimiser": ("unsupported", "moves no parameter: step() must take a step of its optimiser"),
+    "ten losses": ("framework", "step() returned ndarray of shape (10,); return the loss, one number"),
+    "batches of its own numbers": (
+        "data",
+        "batch() draws otherwise from the same numbers: draw all that it draws from its",
+    ),
+    "moves by rounding": (
+        "unsupported",
+        "rounding alone moves parameters as much as the first step does: take a lower rate",
+    ),
 }
 
 Cell = Callable[..., list[dict[str, Any]]]
@@ -227,6 +250,20 @@ def test_the_losses_in_float64_hang_on_the_network_and_not_on_where_it_began(cel
 
     assert told(NETWORK) == told(planted("standard_normal((20, 30)) / 4", "standard_normal((20, 30)) / 3"))
     assert told(NETWORK) != told(planted("np.tanh(x @", "np.tanh(1.00001 * x @"))
+
+
+@pytest.mark.parametrize("trained", ["v", "w"])
+def test_a_network_of_which_a_part_is_frozen_is_proved(cell: Cell, trained: str) -> None:
+    """A person who tunes the head alone: what stays in float64 must stay, and only what moves is compared."""
+    frozen = '"f": np.zeros((4,)), "g": np.ones((3, 2))'
+    text = planted('{"w": random', "{" + frozen + ', "w": random').replace(
+        "for name in p:", f"for name in '{trained}':"
+    )
+    events = cell(text)
+    assert of(events, "error") == []
+    checks = of(events, "parity")
+    assert all(check["passed"] for check in checks), checks
+    assert {check["tensor"].rpartition(", ")[2] for check in checks if check["quantity"] == "parameter"} == {"of 1"}
 
 
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
