@@ -156,6 +156,8 @@ _MOST_STEPS = 4.0
 _GROUP = 3
 # Warm-up ends when its windows stop getting faster. A steady step that takes less than this part of a step then is not believed.
 _LEAST_STEP = 1 / 3
+# The same where other work took much of a CPU then: threads that wait for one another lose more than their share.
+_LEAST_DISTURBED_STEP = 1 / 8
 
 # Before the first token of a sequence a cell prints the window before it, or a phase. So much of the time since then may be other work.
 _MOST_BEFORE_TOKEN = 0.1
@@ -230,13 +232,14 @@ class Counts:
     def implausible(self, task: str, batch: int, disturbed: bool = False) -> str | None:
         """The contradiction among the counts, as a sentence; None where they agree.
 
-        `batch`: the items in a step of all devices. `disturbed`: other work slowed the warm-up, which says nothing of later steps then.
+        `batch`: the items in a step of all devices. `disturbed`: other work slowed the warm-up, which says less of later steps then.
         """
         if task == "operators":
             return self._wrong_end(self._runs, "runs", 0)
         why = self._problem or (self._lacks_loss if task in ("train", rules.OWN) else None) or self._wrong_plan(batch)
         why = why or self._wrong_end(self._steps, "steps", _MOST_FURTHER if task in ("train", rules.OWN) else 0)
-        return why or (None if disturbed else self._unlike_warm_up()) or self._wrong_tokens()
+        least = _LEAST_DISTURBED_STEP if disturbed else _LEAST_STEP
+        return why or self._unlike_warm_up(least) or self._wrong_tokens()
 
     def _wrong_end(self, due: int, name: str, further: int) -> str | None:
         if self._end is None or due <= self._end <= due + further:
@@ -253,20 +256,20 @@ class Counts:
         most = max((steps for stage, _, steps in self._windows if stage == "steady"), default=0)
         return f"a steady window has {most} steps, and its plan has {each} in each" if most > each else None
 
-    def _unlike_warm_up(self) -> str | None:
+    def _unlike_warm_up(self, least: float) -> str | None:
         """The reason if the steady windows cannot follow the warm-up: they have too many steps, or these are too fast."""
         warm_up = [seconds / steps for stage, seconds, steps in self._windows if stage == "warm-up" and steps]
         steady = [(seconds / steps, steps) for stage, seconds, steps in self._windows if stage == "steady" and steps]
         if len(warm_up) < 2 * _GROUP or not steady:
             return None
         last, typical = statistics.median(warm_up[-_GROUP:]), statistics.median(step for step, _ in steady)
-        if typical < _LEAST_STEP * last:
+        if typical < least * last:
             return (
                 f"a step took {last:.3g} s at the end of its warm-up, and {typical:.3g} s by the windows after it: no step becomes so much "
                 "faster by itself; if something else was slow then, measure it again"
             )
         most = max(steps for _, steps in steady)
-        if (most - 1) * last > _MOST_STEPS * _WINDOW_SECONDS:
+        if (most - 1) * last * least > _MOST_STEPS * _WINDOW_SECONDS * _LEAST_STEP:
             return f"a window has {most} steps of {last:.3g} s each by its warm-up, and it has as many as make {_WINDOW_SECONDS:g} s"
         return None
 

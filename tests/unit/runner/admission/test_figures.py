@@ -14,8 +14,9 @@ import pytest
 
 from bench import rules
 from bench.workloads import ops
+from runner.admission import record
 from runner.admission.admit import admit
-from runner.admission.judges import JUDGES, HostFacts
+from runner.admission.judges import JUDGES, Evidence, HostFacts
 from runner.kit.archive import read
 from runner.kit.imported import import_archive
 from runner.kit.results_folder import MANIFEST, packed
@@ -81,6 +82,35 @@ def test_a_tape_that_says_many_times_the_steps_in_every_event_contradicts_its_ow
     status, reason = told(events, everywhere(factor), cell)
     assert status == "failed"
     assert "its warm-up" in str(reason)
+
+
+@pytest.mark.parametrize(
+    ("slower", "disturbed", "believed"), [(2, False, True), (5, False, False), (5, True, True), (10, True, False)]
+)
+def test_a_warm_up_may_be_slower_where_other_work_was_beside_it(slower: float, disturbed: bool, believed: bool) -> None:
+    collected = Counts()
+    for index in range(20):
+        stage = "first" if not index else "warm-up" if index < 10 else "steady"
+        seconds = 0.1 * (slower if stage == "warm-up" else 1)
+        collected.note(
+            {"event": "sample", "t": 1.0, "index": index, "stage": stage, "seconds": seconds, "steps": 1, "items": 1}
+        )
+    why = collected.implausible("infer", 1, disturbed)
+    assert (why is None) == believed
+    assert believed or "if something else was slow then, measure it again" in str(why)
+
+
+@pytest.mark.parametrize(("beside", "disturbed"), [(1.0, True), (0.05, False)])
+def test_the_host_saw_who_else_worked_while_a_cell_warmed_up(beside: float, disturbed: bool) -> None:
+    cell = make_cell(image="torch-2.13.0-cpu")
+    whole = parcel_of(cell)
+    rows = [row | {"machine_cpu_seconds": row["cpu_seconds"] + beside * row["unix"]} for row in whole.telemetry]
+    recorder = record.Recorder(None)
+    for at, piece in whole.tape:
+        recorder.feed(piece, at)
+    recorder.close()
+    clock = record.on_the_cells_clock(rows, whole.started_unix)
+    assert Evidence(whole, cell, HOST, recorder, clock).disturbed_warm_up == disturbed
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)

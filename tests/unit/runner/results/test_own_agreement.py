@@ -62,8 +62,8 @@ def test_of_three_the_odd_one_out_is_named() -> None:
 
 def test_other_batches_are_named() -> None:
     assert unproved(cell("a"), cell("b", batches="cd")) == [
-        "its batches are not those of b torch",
-        "its batches are not those of a torch",
+        "its batches are not those of b torch: draw all that batch() draws from its argument",
+        "its batches are not those of a torch: draw all that batch() draws from its argument",
     ]
 
 
