@@ -239,6 +239,8 @@ def _under(finding: findings.Finding, left: Mapping[str, of_runs.Left], short: b
     yield from _remedies([finding])
     if apart := worst_apart(ranked):
         yield _in_one_sentence(finding, *apart)
+    elif apart := worst_apart([*ranked, *(cell for cell in others if not cell.unsound)]):
+        yield f"so: which is faster is open; {_the_same(*apart)}"
 
 
 def _in_one_sentence(finding: findings.Finding, apart: float, in_float64: bool) -> str:
@@ -246,8 +248,11 @@ def _in_one_sentence(finding: findings.Finding, apart: float, in_float64: bool) 
     of = finding.standing
     decided = of is not None and not (of.open or of.starved)
     ratios = standing_words.detail(replace(of, rivals=())).rstrip(".") if of and decided else ""
-    proof = f"worst loss off by {number(apart, 2)}{' in float64' if in_float64 else ', by agreement'}"
-    return visible(f"so: {'; '.join(filter(None, [finding.headline, ratios]))}; they compute the same ({proof})", 1000)
+    return visible(f"so: {'; '.join(filter(None, [finding.headline, ratios, _the_same(apart, in_float64)]))}", 1000)
+
+
+def _the_same(apart: float, in_float64: bool) -> str:
+    return f"they compute the same (worst loss off by {number(apart, 2)}{' in float64' if in_float64 else ', by agreement'})"
 
 
 def _remedies(found: Sequence[findings.Finding]) -> Iterator[str]:

@@ -104,7 +104,7 @@ class Evidence:
         )
 
 
-# What a person's own network may do that is no fault of the framework.
+# The faults of a person's own file that look like this.
 _OWN_REMEDY = (
     "; say DROPOUT = True if they draw random numbers, and keep nothing from step to step that is not in its attributes"
 )

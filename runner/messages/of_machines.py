@@ -336,4 +336,10 @@ OF_MACHINES: tuple[Known, ...] = (
         "the message names it: `ls -ld` tells its owner; a container's user is another one",
         general=True,
     ),
+    Known(
+        r"^[\w-]+\.py, line \d+: `|^[\w-]+\.py: (step|batch|read|load)\(\) ",
+        "a line of a person's own network failed",
+        "correct it in the file: docs/own-networks.md says what each part of it must do",
+        general=True,
+    ),
 )

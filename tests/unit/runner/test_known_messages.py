@@ -258,6 +258,10 @@ from runner.messages.of_gpus import xid
         ("NewConnectionError: Failed to establish a new connection: [Errno 111] Connection refused", "HTTPS_PROXY"),
         ("urllib3.exceptions.IncompleteRead: IncompleteRead(900 bytes read, 100 more expected)", "a proxy or firewall"),
         ("invalid peer certificate: UnknownIssuer", "names the authority"),
+        ("net.py, line 9: `loss.backward()`: TypeError: 'float' object is not callable", "correct it in the file"),
+        ("net.py, line 2: `import other`: ModuleNotFoundError: No module named 'other'", "no other file of yours"),
+        ("net.py: step() returned Tensor of shape (10,); return the loss, one number", "correct it in the file"),
+        ("net.py, line 7: `x @ w`: RuntimeError: CUDA error: invalid device ordinal", "nvidia-smi -L"),
         ("The virtual environment was not created successfully because ensurepip is not available.", "python3-venv"),
     ],
 )

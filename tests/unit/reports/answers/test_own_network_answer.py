@@ -10,6 +10,7 @@ import pytest
 from bench import rules
 from reports.answers.plain import sections
 from reports.data import tables
+from reports.data.model import MeasuredCell
 from tests.fixtures import synthetic
 
 IMAGES = ("torch-2.13.0-cpu", "torch-2.12.1-cpu")
@@ -41,6 +42,14 @@ def test_two_images_that_agree_in_float64(tmp_path: Path, monkeypatch: pytest.Mo
     assert last.endswith("; they compute the same (worst loss off by 4.0\u2009·\u200910⁻¹² in float64)")
     (workload,) = tables.load([run]).workloads
     assert {cell.proof for group in workload.groups for cell in group.cells} == {"own float64"}
+
+
+def test_images_that_agree_say_so_where_their_figures_are_too_noisy_to_be_ranked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path, monkeypatch, TOLD, TOLD)
+    monkeypatch.setattr(MeasuredCell, "unfit", property(lambda self: "too noisy"))
+    assert said(run)[-1] == "so: which is faster is open; they compute the same (worst loss off by 0 in float64)"
 
 
 def test_images_that_compute_two_things_have_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
