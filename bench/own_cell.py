@@ -133,10 +133,9 @@ class OwnCell(RunningCell):
 
     def moved(self, what):
         """The parity.Result of how many parameters that the first step moved the measured one left as they were."""
-        first = self.first
-        moving = (name for name in first.after if not np.array_equal(first.before[name], first.after[name]))
-        names = (name for name in moving if name.startswith("parameter/"))
-        stayed = sum(np.array_equal(self.before[name], self.after[name]) for name in names)
+        first, names = self.first, [name for name in self.before if name.startswith("parameter/")]
+        moving = [name for name in names if not np.array_equal(first.before[name], first.after[name])]
+        stayed = sum(np.array_equal(self.before[name], self.after[name]) for name in moving)
         return parity.Result("moved", what, stayed, 0.5, stayed < 0.5)
 
     def leave_to_images(self, twin, why):
