@@ -84,9 +84,15 @@ def scatter(network, case, precision):
     if precision in JUMPS:
         wide = _scattered(network, case, taken_once, UNIT[precision] * JUMPS[precision])[1]
         jumps = {name: wide[name] / (moved[name] or 1e-300) for name in moved}
-    again = np.linalg.norm([np.linalg.norm(case.after[name] - after[name]) for name in moved])
-    again = max(float(again) / (float(np.linalg.norm(list(moved.values()))) or 1e-300), off(case.losses, told))
-    return Scatter(loss, parameters, jumps, again)
+    # Once more at the end, too: a fresh network begins its random numbers where the measured one did.
+    again = max(_differ(case.after, after, moved), _differ(_take(network, case.before, case.batches)[0], after, moved))
+    return Scatter(loss, parameters, jumps, max(again, off(case.losses, told)))
+
+
+def _differ(one, other, moved):
+    """How far two results of the same steps are apart, as a part of all that they moved."""
+    apart = np.linalg.norm([np.linalg.norm(one[name] - other[name]) for name in moved])
+    return float(apart) / (float(np.linalg.norm(list(moved.values()))) or 1e-300)
 
 
 def _scattered(network, case, taken_once, unit):
