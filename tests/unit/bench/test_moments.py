@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bench import moments
+from bench import measured, moments
+from bench.measured import MARGIN, TWICE
 
 ADAM = SimpleNamespace(rate=1e-3, beta1=0.9, beta2=0.999, epsilon=1e-8, decay=0.0)
 ROUNDED = float(np.float32(ADAM.beta2))
@@ -59,3 +60,25 @@ def test_a_gradient_of_which_a_tenth_is_missing_in_one_step_is_seen(
     told[which] *= 1.1
     known, off, _ = moments.missed(ADAM, places, told, STEPS)
     assert np.sqrt(np.mean(off[known] ** 2)) > 0.05
+
+
+@pytest.mark.parametrize("writing", WRITINGS)
+def test_a_tensor_of_one_number_is_refused_for_what_is_missing_and_never_for_rounding(writing: str) -> None:
+    """Of the last bias of two classes, which is one number, no step errs beyond its bound, and few pass with half of the gradient."""
+    draw = np.random.default_rng(6)
+    level = draw.normal(scale=0.2, size=NUMBERS) * np.exp(-np.arange(STEPS)[:, None] / 20)
+    gradients = level + draw.normal(scale=0.1, size=(STEPS, NUMBERS))
+    places, refused, passes = steps_of(writing, gradients), [], 0
+    for number in range(5, STEPS + 1):
+        told = [gradients[number - 2], gradients[number - 1]]
+        refused += list(shares(places[number - 3 : number + 1], told, number))
+        passes += np.count_nonzero(shares(places[number - 3 : number + 1], [told[0], 2 * told[1]], number) <= 1)
+    assert max(refused) < 1, "of %d steps" % len(refused)
+    assert passes / len(refused) < 0.03
+
+
+def shares(places: list[np.ndarray], told: list[np.ndarray], number: int) -> np.ndarray:
+    """As measured.check says it of each number as a tensor of its own."""
+    known, off, rounded = moments.missed(ADAM, places, told, number)
+    bound = MARGIN * rounded + TWICE * 1.45e-6
+    return np.where(known, off / np.minimum(measured.MOST_MISSED, bound), 0.0)
