@@ -57,8 +57,9 @@ def _scales(optimizer):
 def _adam(optimizer, places, gradients, number, decay, scale):
     steps = _steps(places, decay)
     # The correction 1 - beta2^t is computed in float32, too, as far off as the rounding of beta2^t.
-    corrected = UNIT * np.abs(steps[1]) / (1.0 - optimizer.beta2 ** max(1, number - 2))
-    rounded = UNIT * (np.abs(places[1]) + np.abs(places[2])) + corrected
+    rounded = UNIT * (
+        np.abs(places[1]) + np.abs(places[2]) + np.abs(steps[1]) / (1.0 - optimizer.beta2 ** max(1, number - 2))
+    )
     live = (_most(optimizer, gradients[0], number - 1) > SEEN * rounded) & (gradients[1] != 0)
     off, known = _third(optimizer, steps, gradients, number, scale)
     error, near = np.zeros_like(off), known.copy()
@@ -68,14 +69,16 @@ def _adam(optimizer, places, gradients, number, decay, scale):
         most = np.zeros_like(off)
         for sign in (1, -1):
             moved = _steps(places[:at] + [place + sign * UNIT * np.abs(place)] + places[at + 1 :], decay)
-            if at == 2:
-                moved[1] = moved[1] + sign * corrected
             other, found = _third(optimizer, moved, gradients, number, scale)
             with np.errstate(invalid="ignore"):
                 differ = np.abs(other - off)
             most = np.maximum(most, np.where(found & known & np.isfinite(differ), differ, 2.0))
             near |= found
         error += most
+    # Of a gradient that adds next to nothing the first two steps hardly tell, and they may be off against each other.
+    for sign in (1, -1):
+        moved = [steps[0] + sign * (rounded + UNIT * np.abs(places[0])), steps[1] - sign * rounded, steps[2]]
+        near |= _third(optimizer, moved, gradients, number, scale)[1]
     # If no v explains the second step, whatever the rounding, its gradient is another one.
     unexplained = live & ~near
     error[unexplained] = 0.0
@@ -125,7 +128,7 @@ def _third(optimizer, steps, gradients, number, scale):
     beta1, beta2 = optimizer.beta1, optimizer.beta2
     rates, epsilons = zip(*(_corrected(optimizer, number - back, scale) for back in (2, 1, 0)))
     off, explained = np.full(steps[0].shape, np.inf), np.zeros(steps[0].shape, bool)
-    for root in _roots(optimizer, steps, gradients[0], rates, epsilons):
+    for root in _roots(optimizer, steps, gradients, rates, epsilons):
         with np.errstate(all="ignore"):
             m = beta1 * -steps[0] * (root + epsilons[0]) / rates[0] + (1.0 - beta1) * gradients[0]
             v = beta2 * root * root + (1.0 - beta2) * gradients[0] ** 2
@@ -144,13 +147,15 @@ def _corrected(optimizer, number, scale=1.0):
     return scale * optimizer.rate * root / (1.0 - optimizer.beta1 ** max(1, number)), optimizer.epsilon * root
 
 
-def _roots(optimizer, steps, gradient, rates, epsilons):
+def _roots(optimizer, steps, gradients, rates, epsilons):
     """The roots of v before the second step that explain it, one or two for each number; NaN where there is none.
 
     With q that root, a step k reads k (sqrt(beta2 q^2 + w) + epsilon) = b q - c: a square equation of q.
     """
-    beta1, beta2 = optimizer.beta1, optimizer.beta2
-    most = LARGEST_ROOT * np.maximum(np.abs(gradient), np.sqrt(np.mean(gradient**2)))
+    beta1, beta2, gradient = optimizer.beta1, optimizer.beta2, gradients[0]
+    # Of a batch that the network knows by heart the gradients are small, so those of both batches say what is usual.
+    usual = max(np.sqrt((one**2).sum() / max(1, np.count_nonzero(one))) for one in gradients)
+    most = LARGEST_ROOT * np.maximum(np.abs(gradient), usual)
     w = (1.0 - beta2) * gradient**2
     k, b = steps[1], rates[1] * beta1 * steps[0] / rates[0]
     c = rates[1] * (1.0 - beta1) * gradient + k * epsilons[1] - b * epsilons[0]

@@ -63,17 +63,20 @@ def test_a_gradient_of_which_a_tenth_is_missing_in_one_step_is_seen(
 
 
 @pytest.mark.parametrize("writing", WRITINGS)
-def test_a_tensor_of_one_number_is_refused_for_what_is_missing_and_never_for_rounding(writing: str) -> None:
-    """Of the last bias of two classes, which is one number, no step errs beyond its bound, and few pass with half of the gradient."""
+def test_a_tensor_of_one_number_is_refused_for_what_is_missing_and_hardly_ever_for_rounding(writing: str) -> None:
+    """The last bias of two classes is one number, and no other makes up for it. With half of its gradient few steps pass."""
     draw = np.random.default_rng(6)
     level = draw.normal(scale=0.2, size=NUMBERS) * np.exp(-np.arange(STEPS)[:, None] / 20)
     gradients = level + draw.normal(scale=0.1, size=(STEPS, NUMBERS))
+    # A batch that the network knows by heart, or whose two classes cancel: next to nothing is left, and the batches beside it are as usual.
+    gradients[19] *= 1e-3
     places, refused, passes = steps_of(writing, gradients), [], 0
     for number in range(5, STEPS + 1):
         told = [gradients[number - 2], gradients[number - 1]]
         refused += list(shares(places[number - 3 : number + 1], told, number))
         passes += np.count_nonzero(shares(places[number - 3 : number + 1], [told[0], 2 * told[1]], number) <= 1)
-    assert max(refused) < 1, "of %d steps" % len(refused)
+    # Four places of which two were off together refused 1.3 %.
+    assert np.mean(np.array(refused) > 1) < 5e-5
     assert passes / len(refused) < 0.03
 
 
