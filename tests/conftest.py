@@ -2,6 +2,7 @@
 
 DLBENCH_ENVIRONMENTS=required: a run that left out tests because a framework's environment could not be made has failed.
 DLBENCH_SHARD=2/8: only the second of eight parts of the tests, which together are all of them.
+DLBENCH_TURN=5: the number by which a part of many alike cases is drawn (tests/fixtures/weekly.py), in place of the commit's.
 
 A test marked `keyed` that passed with the same inputs is counted as kept (tests/fixtures/green.py). DLBENCH_KEYS=ignore runs it.
 
@@ -14,10 +15,12 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +41,8 @@ PREFIX = "Skipped: "
 NO_ENVIRONMENT = "no environment for "
 # tests/fixtures/green.py skips a test with these words before its reason if its result is known.
 KEPT = "kept: "
+# The groups of slow tests that take longest.
+LONGEST = ("engine", "own engine", "torch-2.13.0-cpu", "test_strangers_networks", "test_references")
 # The marker's limit is 3 s. A busy machine takes up to twice as long for the same work.
 SLOW_SECONDS = 6.0
 
@@ -45,6 +50,7 @@ SLOW_SECONDS = 6.0
 def pytest_configure() -> None:
     # pytest-xdist gives its workers the terminal's width, and then what a command prints into a pipe would be folded.
     os.environ.pop("COLUMNS", None)
+    os.environ.setdefault("DLBENCH_TURN", str(turn()))
     # The CPUs of a machine have one lease. Tests that run beside one another must not wait for each other's.
     os.environ["DLBENCH_LEASES"] = tempfile.mkdtemp(prefix="dlbench-leases-")
     # A shell starts what it puts into the background with Ctrl-C ignored, and programs hand that on: runners would not be interrupted.
@@ -57,6 +63,16 @@ def pytest_configure() -> None:
 
 def pytest_unconfigure() -> None:
     shutil.rmtree(os.environ["DLBENCH_LEASES"], ignore_errors=True)
+
+
+def turn() -> int:
+    """A number of the commit: whoever runs it again has the same tests. Without git it is the day's."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--verify", "--quiet", "HEAD"]
+    try:
+        commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return date.today().toordinal()
+    return int(commit[:8], 16)
 
 
 def in_shard(nodeid: str, shard: str) -> bool:
@@ -80,14 +96,20 @@ def group_of(item: pytest.Item) -> str | None:
     return None
 
 
+def order_of(group: pytest.Mark | None) -> int:
+    if group is None:
+        return len(LONGEST) + 1
+    return LONGEST.index(group.args[0]) if group.args[0] in LONGEST else len(LONGEST)
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("loadgroup", False):
-        # Groups are begun in this order. The engine's is the longest: begun last, it would run beside nothing.
-        items.sort(key=lambda item: item.path.parent.name != "engine")
     for item in items:
         if config.pluginmanager.hasplugin("xdist") and (group := group_of(item)):
             item.add_marker(pytest.mark.xdist_group(group))
+    if config.getoption("loadgroup", False):
+        # Groups are begun in this order, the longest first: begun last, it would run beside nothing. What has no group fills the end.
+        items.sort(key=lambda item: order_of(item.get_closest_marker("xdist_group")))
     if shard := os.environ.get("DLBENCH_SHARD"):
         others = [item for item in items if not in_shard(item.nodeid, shard)]
         config.hook.pytest_deselected(items=others)

@@ -12,7 +12,7 @@ MODULE_MARKS = re.compile(r"^pytestmark = .*pytest\.mark\.slow\b", re.MULTILINE)
 TEST_MARKS = re.compile(r"^( *)@pytest\.mark\.slow\b", re.MULTILINE)
 TEST = re.compile(r"^ *def test_", re.MULTILINE)
 # What a test's reason for being skipped tells its reader to set, or what it compares.
-VARIABLES = re.compile(r'(?<=only_with\(")DLBENCH_[A-Z]+|DLBENCH_[A-Z]+(?==all|\W+[!=]= "all")')
+VARIABLES = re.compile(r'(?:(?<=only_with\(")|(?<=drawn\("))DLBENCH_[A-Z]+|DLBENCH_[A-Z]+(?==all|\W+[!=]= "all")')
 
 
 def counted(text: str) -> tuple[int, int]:

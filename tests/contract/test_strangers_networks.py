@@ -15,6 +15,7 @@ from bench import rules
 from runner.catalog.images import PROJECT
 from runner.results.rank import own_agreement
 from tests.fixtures.own_files import IMAGES, STRANGERS, cell_events, own_files
+from tests.fixtures.weekly import drawn
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -90,8 +91,12 @@ def test_it_is_short_and_proved_by_its_own_float64(right: Callable[[str], Any], 
     assert rules.OWN_LOSSES in found.environment["settings"]
 
 
-@pytest.mark.parametrize("wrong", sorted(WRONG))
-@pytest.mark.parametrize("name", sorted(name for name in own_files(STRANGERS) if framework_of(name) == "torch"))
+WRITTEN_WRONG = [
+    (name, wrong) for name in sorted(own_files(STRANGERS)) if framework_of(name) == "torch" for wrong in WRONG
+]
+
+
+@pytest.mark.parametrize(("name", "wrong"), drawn("DLBENCH_FAULTS", 3, WRITTEN_WRONG))
 def test_a_wrong_writing_in_one_image_is_refused_or_named(
     cell: Cell, right: Callable[[str], Any], name: str, wrong: str
 ) -> None:

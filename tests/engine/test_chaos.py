@@ -22,8 +22,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone, pytest.ma
 
 
 # Names of the catalog that have both of the workloads. The tiny runner has three images, and tf32 is for frameworks with a switch for it.
-FRAMEWORKS = ("torch,jax,tensorflow,tensorflow_v1,keras_torch,keras_jax,keras_tensorflow,mxnet_gluon,mxnet_module,chainer,paddle,"
-              "tinygrad,cntk,caffe2,lasagne,keras2_theano,keras2_cntk")  # fmt: skip
+FRAMEWORKS = "torch,jax,tensorflow,keras_torch,keras_jax,mxnet_gluon,chainer,paddle,tinygrad,cntk"
 PRECISIONS = [1 if load_frameworks()[name].no_tf32 else 2 for name in FRAMEWORKS.split(",")]
 CELLS = 3 * 2 * sum(PRECISIONS)
 SEED = 20
@@ -41,7 +40,7 @@ def test_chaos_costs_no_cell_its_row_and_leaves_nothing_behind(
         killed = kill_some_containers(own, 4, chance, process)
         own.stop()
         own.start()
-        wait_for(lambda: rows_there(tmp_path) >= 60, process)
+        wait_for(lambda: rows_there(tmp_path) >= 40, process)
         killed += kill_some_containers(own, 4, chance, process)
         with filled(disk):
             printed = ended(process)
@@ -50,7 +49,7 @@ def test_chaos_costs_no_cell_its_row_and_leaves_nothing_behind(
 
         kept = {path: path.stat().st_mtime_ns for path in folder(tmp_path).glob("repeats/*.parcel")}
         process = run("--resume", folder(tmp_path).name, DLBENCH_TINY_FRAMEWORKS=FRAMEWORKS)
-        wait_for(lambda: rows_there(tmp_path) >= len(kept) + 40, process)
+        wait_for(lambda: rows_there(tmp_path) >= len(kept) + 20, process)
         process.kill()
         ended(process)
         process = run("--resume", folder(tmp_path).name, DLBENCH_TINY_FRAMEWORKS=FRAMEWORKS)

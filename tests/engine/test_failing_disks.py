@@ -10,14 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.engine.gpu_runs import Run, ended, folder, nothing_is_left, rows, wait_for
-from tests.fixtures.mounts import ENDS, TROUBLES
+from tests.fixtures.mounts import ENDS, ENDS_OF_DISKS, TROUBLES
+from tests.fixtures.weekly import drawn
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.xdist_group("own engine"), pytest.mark.timeout(600)]
 
+# Six of them: two frameworks in three images.
+CELLS = ("--precision", "fp32", "--workloads", "cnn-cifar10")
 
-@pytest.mark.parametrize(("trouble", "mended"), ENDS)
+
+@pytest.mark.parametrize(("trouble", "mended"), drawn("DLBENCH_FAULTS", 3, ENDS))
 def test_a_disk_of_the_engine_that_fails_in_mid_run_loses_nothing_and_resume_measures_the_rest(
     run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path, trouble: str, mended: bool
 ) -> None:
@@ -29,7 +33,7 @@ def test_a_disk_of_the_engine_that_fails_in_mid_run_loses_nothing_and_resume_mea
         with what.mounted(data):
             own.start()
             variables = {"DLBENCH_TINY_FRAMEWORKS": "torch,jax", "DLBENCH_TINY": own.make_tiny_image()}
-            process = run("--precision", "fp32", **variables)
+            process = run(*CELLS, **variables)
             wait_for(lambda: rows_there(tmp_path) >= 1, process)
             with what.befalls(data):
                 printed = ended(process)
@@ -51,8 +55,7 @@ def test_a_disk_of_the_engine_that_fails_in_mid_run_loses_nothing_and_resume_mea
         own.start()
 
 
-@pytest.mark.parametrize("disk", ["cache", "results", "tmp"])
-@pytest.mark.parametrize(("trouble", "mended"), ENDS)
+@pytest.mark.parametrize(("trouble", "mended", "disk"), drawn("DLBENCH_FAULTS", 3, ENDS_OF_DISKS))
 def test_a_disk_of_the_host_that_fails_while_containers_run_loses_nothing_and_resume_measures_the_rest(
     run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path, trouble: str, mended: bool, disk: str
 ) -> None:
@@ -61,7 +64,7 @@ def test_a_disk_of_the_host_that_fails_while_containers_run_loses_nothing_and_re
     (tmp_path / "tmp").mkdir()
     variables = {"DLBENCH_TINY_FRAMEWORKS": "torch,jax", "TMPDIR": str(tmp_path / "tmp")}
     with what.mounted(tmp_path / disk):
-        process = run("--precision", "fp32", **variables)
+        process = run(*CELLS, **variables)
         wait_for(lambda: rows_there(tmp_path) >= 1, process)
         kept, name = parcels_there(tmp_path), folder(tmp_path).name
         with what.befalls(tmp_path / disk):
@@ -97,7 +100,7 @@ def resume_measures_the_rest(run: Run, tmp_path: Path, kept: dict[Path, bytes], 
     assert process.returncode == 0, printed
     ran = rows(tmp_path).query("status != 'skipped'")
     assert set(ran.status) == {"ok"}
-    assert len(ran) == len(set(ran.cell_id)) == 12
+    assert len(ran) == len(set(ran.cell_id)) == 6
     assert {path: path.read_bytes() for path in kept} == kept, "what had ended was run again"
 
 

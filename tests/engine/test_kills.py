@@ -25,7 +25,7 @@ from tests.fixtures import hostile
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 # How many signals: in every run of the tests, and with the variable.
 WAYS = {"venv": (4, 70), "docker": (4, 65), "nodes": (4, 65)}
@@ -39,7 +39,11 @@ SIGNALS = [number for number in range(1, 65) if number not in (32, 33)]
 STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
-@pytest.fixture(params=WAYS)
+# Only containers are the machine's engine's.
+OWN = pytest.mark.xdist_group("own engine")
+
+
+@pytest.fixture(params=["docker", pytest.param("venv", marks=OWN), pytest.param("nodes", marks=OWN)])
 def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     # The runs are read here too: both processes are one installation.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
@@ -131,6 +135,7 @@ def test_no_signal_loses_or_doubles_a_repeat_or_leaves_anything(site: Site) -> N
     print(site.way, len(hits), hits)
 
 
+@OWN
 @pytest.mark.engine
 def test_an_engine_that_is_killed_in_mid_run_costs_no_cell(
     run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path

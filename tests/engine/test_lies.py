@@ -11,11 +11,14 @@ import pytest
 from runner.catalog.images import Image
 from runner.engines.docker.engine import DockerEngine
 from tests.fixtures.lies import LIES, PLAY, Events, row_of
+from tests.fixtures.weekly import drawn
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
-@pytest.mark.parametrize(("lie", "kind", "words"), LIES, ids=lambda value: getattr(value, "__name__", None))
+@pytest.mark.parametrize(
+    ("lie", "kind", "words"), drawn("DLBENCH_FAULTS", 3, LIES), ids=lambda value: getattr(value, "__name__", None)
+)
 def test_a_cell_that_lies_fails_and_the_reason_says_which(
     engine: DockerEngine,
     client: Any,

@@ -105,8 +105,7 @@ def killed_and_resumed(
     assert run_containers(client) == []
 
 
-@pytest.mark.keyed
-@pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.engine
 @pytest.mark.timeout(1800)
 def test_a_killed_run_in_containers_is_resumed_without_losing_or_repeating_a_cell(
@@ -182,6 +181,7 @@ def phase_seconds(events: bytes) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("matrix of environments")  # it asks no engine
 @pytest.mark.timeout(1800)
 def test_the_matrix_runs_in_virtual_environments_of_the_same_locks(tmp_path: Path, catalog: dict[str, Image]) -> None:
     ended = subprocess.run(

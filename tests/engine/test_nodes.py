@@ -14,7 +14,7 @@ from tests.engine.gpu_runs import Run, ended, folder, nothing_is_left, rows, wai
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("own engine")]
 
 
 def agents(tmp_path: Path) -> list[int]:

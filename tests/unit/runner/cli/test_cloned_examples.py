@@ -18,10 +18,12 @@ import pytest
 import yaml
 
 from runner.paths import PROJECT
+from tests.fixtures.weekly import drawn
 from tests.fixtures.workflows import Job, read
 from tests.unit.runner.cli.test_node_examples import STAND_IN, STATUSES, WORDS
 
-pytestmark = pytest.mark.slow
+# They share a clone with its runner.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clone")]
 
 EXAMPLES = PROJECT / "docs" / "examples"
 CLONED = ("npd-verify.sh", "slurm-health.sh", "slurm-prolog.sh", "slurm-matrix.sbatch", "slurm-verify.sbatch")
@@ -80,8 +82,11 @@ def test_an_example_that_needs_a_clone_says_how_it_is_installed_and_takes_its_ru
     assert f"{place}/.venv/bin/runner" in text
 
 
-@pytest.mark.parametrize("name", CLONED[:3])
-@pytest.mark.parametrize("code", [*STATUSES, None], ids=lambda code: "no GPU here" if code is None else f"exit {code}")
+@pytest.mark.parametrize(
+    ("code", "name"),
+    drawn("DLBENCH_FAULTS", 3, [(code, name) for code in (*STATUSES, None) for name in CLONED[:3]]),
+    ids=lambda value: value if isinstance(value, str) else "no GPU here" if value is None else f"exit {value}",
+)
 def test_what_asks_before_a_node_gets_work_tells_a_node_by_the_runner_of_a_clone(
     stranger: Stranger, name: str, code: int | None, tmp_path: Path
 ) -> None:

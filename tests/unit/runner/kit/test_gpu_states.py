@@ -23,7 +23,7 @@ import pytest
 from runner.paths import PROJECT
 from runner.results import store
 from runner.results.store import RunStore
-from tests.fixtures.weekly import only_with
+from tests.fixtures.weekly import drawn, only_with
 from tests.stand_ins import fleet as stand_ins
 from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
 
@@ -134,41 +134,48 @@ def measures(site: Site, name: str) -> None:
         assert {row["status"] for row in site.measured(name)} == {"ok"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["kit", pytest.param("matrix", marks=only_with("DLBENCH_FAULTS", "the kit and the doctor are tried")), "doctor"],
-)
-@pytest.mark.parametrize(
-    ("state", "line", "mended", "said"),
-    [
-        pytest.param(
-            replace(WELL, init_error=18), "cuinit 803", WELL, ("version mismatch", "restart the machine"), id="mismatch"
-        ),
-        pytest.param(
-            Fleet((replace(H100, compute_mode=2),)),
-            "",
-            Fleet((replace(H100, compute_mode=3),)),
-            ("its compute mode is prohibited", "nvidia-smi -i 0 -c DEFAULT"),
-            id="prohibited",
-        ),
-        pytest.param(
-            Fleet((replace(H100, mig=1),)),
-            "",
-            CUT,
-            ("MIG is on and it is cut into no instance", "nvidia-smi mig -cgi"),
-            id="mig-uncut",
-        ),
-        pytest.param(WELL, "cuinit 100", WELL, ("cuInit says 100", "look at CUDA_VISIBLE_DEVICES"), id="no-device"),
-        pytest.param(WELL, "cuinit 101", WELL, ("cuInit says 101", "`nvidia-smi -L` tells"), id="no-such-device"),
-        pytest.param(WELL, "cuinit 803", WELL, ("cuInit says 803", "restart the machine"), id="other-libcuda"),
-        pytest.param(WELL, "cuinit 804", WELL, ("cuInit says 804", "take its folder `compat` out"), id="compat"),
-        pytest.param(WELL, "cuinit 802", WELL, ("cuInit says 802", "start nvidia-fabricmanager"), id="fabric-manager"),
-        pytest.param(WELL, "cuinit 999", WELL, ("cuInit says 999", "modprobe nvidia_uvm"), id="no-uvm"),
-        pytest.param(
-            Fleet((replace(H100, lost=1),)), "", WELL, ("GPU is lost", "it needs a reset"), id="fallen-off-the-bus"
-        ),
-    ],
-)
+STATES = [
+    pytest.param(
+        replace(WELL, init_error=18), "cuinit 803", WELL, ("version mismatch", "restart the machine"), id="mismatch"
+    ),
+    pytest.param(
+        Fleet((replace(H100, compute_mode=2),)),
+        "",
+        Fleet((replace(H100, compute_mode=3),)),
+        ("its compute mode is prohibited", "nvidia-smi -i 0 -c DEFAULT"),
+        id="prohibited",
+    ),
+    pytest.param(
+        Fleet((replace(H100, mig=1),)),
+        "",
+        CUT,
+        ("MIG is on and it is cut into no instance", "nvidia-smi mig -cgi"),
+        id="mig-uncut",
+    ),
+    pytest.param(WELL, "cuinit 100", WELL, ("cuInit says 100", "look at CUDA_VISIBLE_DEVICES"), id="no-device"),
+    pytest.param(WELL, "cuinit 101", WELL, ("cuInit says 101", "`nvidia-smi -L` tells"), id="no-such-device"),
+    pytest.param(WELL, "cuinit 803", WELL, ("cuInit says 803", "restart the machine"), id="other-libcuda"),
+    pytest.param(WELL, "cuinit 804", WELL, ("cuInit says 804", "take its folder `compat` out"), id="compat"),
+    pytest.param(WELL, "cuinit 802", WELL, ("cuInit says 802", "start nvidia-fabricmanager"), id="fabric-manager"),
+    pytest.param(WELL, "cuinit 999", WELL, ("cuInit says 999", "modprobe nvidia_uvm"), id="no-uvm"),
+    pytest.param(
+        Fleet((replace(H100, lost=1),)), "", WELL, ("GPU is lost", "it needs a reset"), id="fallen-off-the-bus"
+    ),
+]
+# Each state is told by one of the two.
+TOLD = [pytest.param(name, *state.values, id=f"{state.id}-{name}") for state in STATES for name in ("kit", "doctor")]
+BY_MATRIX = [
+    pytest.param(
+        "matrix",
+        *state.values,
+        marks=only_with("DLBENCH_FAULTS", "the kit and the doctor are tried"),
+        id=f"{state.id}-matrix",
+    )
+    for state in STATES
+]
+
+
+@pytest.mark.parametrize(("name", "state", "line", "mended", "said"), [*drawn("DLBENCH_FAULTS", 2, TOLD), *BY_MATRIX])
 def test_a_state_is_told_measures_nothing_and_the_same_command_measures_when_it_is_mended(
     site: Site, name: str, state: Fleet, line: str, mended: Fleet, said: tuple[str, str]
 ) -> None:

@@ -33,8 +33,7 @@ from tests.unit.runner.nodes.test_driver import (
     rows,
 )
 
-# Ray's own processes take all CPUs as they start.
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("own_cache")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("own_cache")]
 
 # Of 6 cells: 72 repeats, or 300.
 ALL = os.environ.get("DLBENCH_FAULTS") == "all"

@@ -17,16 +17,14 @@ import pytest
 from runner.catalog.images import PROJECT
 from runner.errors import ExitCode
 from runner.results import store
-from tests.fixtures.mounts import ENDS, TROUBLES, tmpfs
+from tests.fixtures.mounts import DISKS, ENDS_OF_DISKS, TROUBLES, tmpfs
 from tests.fixtures.toys import toy_variables
 from tests.fixtures.waiting import wait_for
 from tests.fixtures.warm import WarmProcess
+from tests.fixtures.weekly import drawn
 
-# Beside this a toy runs; each takes a second, so that the disk is full before the next one ends.
+# Beside this a toy runs; six cells of half a second, so that the disk fails before the last one ends.
 WORDS = ("--gpus", "none", "--workloads", "cnn-cifar10,gru-imdb", "--repeats", "1")
-
-# Which of its folders is full -> the variable, or the option, that names it.
-DISKS = ("cache", "results", "tmp")
 
 
 def matrix(folder: Path, *words: str) -> WarmProcess:
@@ -35,7 +33,7 @@ def matrix(folder: Path, *words: str) -> WarmProcess:
 
 def runner(folder: Path, command: str, *words: str, toy: str = "") -> WarmProcess:
     environment = (
-        os.environ | toy_variables(folder, toy, seconds=1.0) | {"TMPDIR": str(folder / "tmp"), "DLBENCH_TOY_SYNCS": "1"}
+        os.environ | toy_variables(folder, toy, seconds=0.5) | {"TMPDIR": str(folder / "tmp"), "DLBENCH_TOY_SYNCS": "1"}
     )
     whole = [command, *WORDS, "--out", str(folder / "results"), *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -56,8 +54,7 @@ def parcels(folder: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("disk", DISKS)
-@pytest.mark.parametrize(("trouble", "mended"), ENDS)
+@pytest.mark.parametrize(("trouble", "mended", "disk"), drawn("DLBENCH_FAULTS", 3, ENDS_OF_DISKS))
 def test_a_disk_that_fails_in_mid_run_loses_nothing_and_resume_measures_the_rest(
     tmp_path: Path, trouble: str, mended: bool, disk: str
 ) -> None:

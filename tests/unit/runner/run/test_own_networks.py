@@ -17,7 +17,7 @@ from runner.kit.results_folder import packed
 from runner.paths import PROJECT
 from tests.unit.bench.test_own_network import BAD, TOY, planted
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("own networks"), pytest.mark.timeout(600)]
 
 BEGIN = "        self.taken += 1\n"
 # No program of a test may take all of a machine: a leak ends here.
