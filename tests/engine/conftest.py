@@ -140,7 +140,7 @@ def run(variables: dict[str, str], tmp_path: Path) -> Iterator[Run]:
     started = []
 
     def run(*options: str, **more: str) -> subprocess.Popen[str]:
-        workloads = () if "--workloads" in options else ("--workloads", "cnn-cifar10,gru-imdb")
+        workloads = () if {"--workloads", "--resume"} & {*options} else ("--workloads", "cnn-cifar10,gru-imdb")
         command = [sys.executable, "-m", "tests.engine.tiny_runner", "matrix", "--out", str(tmp_path / "results")]
         once = () if "--repeats" in options else ("--repeats", "1")
         command += [*workloads, *once, *options]

@@ -25,7 +25,8 @@ from tests.fixtures import hostile
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
+# A signal meets another moment each time, so no result is kept.
+pytestmark = [pytest.mark.slow, pytest.mark.keyed(False), pytest.mark.timeout(7200)]
 
 # How many signals: in every run of the tests, and with the variable.
 WAYS = {"venv": (4, 70), "docker": (4, 65), "nodes": (4, 65)}

@@ -326,10 +326,14 @@ def test_every_way_to_start_a_process_or_to_ask_another_one_is_seen() -> None:
 
 def test_the_engine_and_the_full_runs_keep_to_their_rules() -> None:
     # What runs alone there counts what is in the Docker Engine.
-    for name in ("test_chaos.py", "test_harness_cost.py", "test_kills.py"):
+    for name in ("test_chaos.py", "test_harness_cost.py"):
         assert "mark.keyed" not in (PROJECT / "tests/engine" / name).read_text()
     for name, test in (("test_docker", "starting_and_removing_a_cell_costs"), ("test_build", "a_second_build_takes")):
         assert f"@pytest.mark.keyed(False)\ndef test_{test}" in (PROJECT / f"tests/engine/{name}.py").read_text()
+    assert (
+        "pytestmark = [pytest.mark.slow, pytest.mark.keyed(False), "
+        in (PROJECT / "tests/engine/test_kills.py").read_text()
+    )
     recipe = (PROJECT / "Makefile").read_text().partition("\ntest-long:")[2].split("\n")[1]
     assert "DLBENCH_KEYS=ignore " in recipe
     assert ".ci/run test-long" in (PROJECT / ".github" / "workflows" / "thorough.yml").read_text()

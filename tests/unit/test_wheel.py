@@ -19,7 +19,8 @@ from runner.paths import PROJECT, find_program
 from tests.fixtures.commands import fresh_runner
 from tests.fixtures.own_files import own_files
 
-pytestmark = pytest.mark.slow
+# They share an environment with the wheel.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 
 Runner = Callable[..., "subprocess.CompletedProcess[str]"]
 TREE = ("bench", "docs", "images", "reports", "runner")
@@ -139,7 +140,6 @@ def test_a_cell_is_measured_by_a_wheel_in_an_empty_folder(installed: Runner, tmp
     assert (run / "report.html").is_file()
 
 
-@pytest.mark.alone  # it measures
 def test_a_persons_own_network_is_measured_and_verified_by_a_wheel(installed: Runner, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(own_files()["residual_torch.py"])
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
