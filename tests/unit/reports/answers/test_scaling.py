@@ -124,7 +124,7 @@ def test_a_bound_is_the_time_that_one_draw_of_two_hundred_is_below(monkeypatch: 
     points = {count: [np.full(20, 0.1)] * 2 for count in (1, 2, 4)}
     (bound,) = scaling.model(points, False, [128]).bounds
     # A part of 0.005 of the ladder from -1 to 1 lies below -0.99.
-    assert np.log(bound.seconds / 0.1) == pytest.approx(-0.99, abs=0.002)
+    assert np.log(bound.seconds / 0.1) == pytest.approx(-0.99, abs=0.001)
 
 
 @pytest.mark.parametrize(

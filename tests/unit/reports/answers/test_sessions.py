@@ -6,6 +6,9 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import NormalDist
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -444,3 +447,36 @@ def test_a_cell_that_moved_against_the_others_is_judged_beside_them_from_half_ag
 
 def given(value: float) -> statistics.Estimate:
     return statistics.Estimate(value, value / 1.001, value * 1.001, 40, 3, "given", "", 0.0005)
+
+
+def shown_by(monkeypatch: pytest.MonkeyPatch, moves: Sequence[float]) -> sessions.Sessions:
+    """What other runs of two cells show that moved both of them so far."""
+    monkeypatch.setattr(sessions, "_alike", lambda pairs, around: [np.array([[move, move] for move in moves])])
+    cell: Any = SimpleNamespace(key=SimpleNamespace(device_kind="cpu"))
+    return sessions._sessions([(Side((cell,)), Side((cell,)))] * 2, measured.tables({}))
+
+
+@pytest.mark.parametrize(("runs", "counted"), [(3, 0), (4, 4)])
+def test_four_runs_say_how_far_sessions_differ(monkeypatch: pytest.MonkeyPatch, runs: int, counted: int) -> None:
+    assert shown_by(monkeypatch, [0.01, -0.01, 0.01, -0.01][:runs]).runs == counted
+
+
+@pytest.mark.parametrize(("times", "assumed"), [(1.0, 4.0), (2.0, 1.0), (0.5, 1.0)])
+def test_what_is_assumed_of_sessions_counts_as_four_runs_and_less_where_runs_contradict_it(
+    monkeypatch: pytest.MonkeyPatch, times: float, assumed: float
+) -> None:
+    prior = statistics.of_kind(statistics.SESSION_DEVIATION, "cpu")
+    # Of four runs whose mean is taken three are free.
+    move = times * prior * math.sqrt(3 / 4)
+    found = shown_by(monkeypatch, [move, -move, move, -move])
+    assert found.freedom == pytest.approx(3 + assumed)
+    assert found.deviation == pytest.approx(prior * math.sqrt((assumed + 3 * times**2) / (assumed + 3)))
+
+
+def test_of_ratios_that_scatter_normally_the_common_shift_is_as_sure_as_a_median_of_normal_values() -> None:
+    count, scatter = 401, 0.05
+    logs = [scatter * NormalDist().inv_cdf((at + 0.5) / count) for at in range(count)]
+    rows: Any = [SimpleNamespace(differences=())] * count
+    shift = sessions._common(rows, [given(math.exp(log)) for log in logs], sessions.Sessions(0.01), 0.05)
+    assert shift is not None
+    assert shift.ratio.inside == pytest.approx(math.sqrt(math.pi / 2 / count) * scatter, rel=0.01)
