@@ -42,7 +42,7 @@ NO_ENVIRONMENT = "no environment for "
 # tests/fixtures/green.py skips a test with these words before its reason if its result is known.
 KEPT = "kept: "
 # The groups of slow tests that take longest.
-LONGEST = ("engine", "own engine", "torch-2.13.0-cpu", "test_strangers_networks", "test_references")
+LONGEST = ("engine", "own engine", "foreign images", "torch-2.13.0-cpu", "test_strangers_networks", "test_references")
 # The marker's limit is 3 s. A busy machine takes up to twice as long for the same work.
 SLOW_SECONDS = 6.0
 
@@ -88,7 +88,7 @@ def group_of(item: pytest.Item) -> str | None:
     if item.get_closest_marker("xdist_group"):
         return None
     folder = item.path.parent.name
-    if folder in ("browser", "engine"):  # one Chromium, and one engine
+    if folder in ("browser", "engine"):  # one Chromium, and one engine, whose images and containers are counted
         return folder
     if folder == "contract":  # an image's environment is made once; a file may keep what it ran
         parameters = getattr(item, "callspec", None)

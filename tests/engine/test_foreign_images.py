@@ -27,7 +27,8 @@ from tests.fixtures.pages import whole
 from tests.fixtures.registry import PASSWORD, USER, serve
 from tests.fixtures.weekly import drawn
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+# Its images and containers are named apart from those of the catalog.
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.xdist_group("foreign images"), pytest.mark.timeout(900)]
 
 # Chainer needs NumPy only, so it is the smallest framework that there is.
 _CHAINER = (

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from runner.catalog.images import PROJECT, Image
-from runner.engines.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine
+from runner.engines.docker.engine import RUN_LABEL, DockerEngine
 from runner.results import store
 from runner.results.parcel import decode
 from tests.fixtures.cpus import take_own_cpus
@@ -50,10 +50,11 @@ def run_folder(out: Path) -> Path:
     return manifest.parent
 
 
-def run_containers(client: Any) -> list[Any]:
-    """The containers of runs; those that single tests label are left out."""
-    found = client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True)
-    return [container for container in found if not container.labels[RUN_LABEL].startswith("test")]
+def run_containers(client: Any, out: Path) -> list[Any]:
+    """The containers of the run that lies there."""
+    label = f"{RUN_LABEL}={run_folder(out).name}"
+    found: list[Any] = client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
+    return found
 
 
 def wait_until(condition: Any, process: subprocess.Popen[bytes], seconds: float) -> None:
@@ -90,11 +91,11 @@ def killed_and_resumed(
     with subprocess.Popen(matrix_command("docker", out, *cells), cwd=PROJECT) as process:
         try:
             wait_until(lambda: list(out.glob("*/repeats/*.parcel")), process, FIRST_CELL_SECONDS)
-            wait_until(lambda: run_containers(client), process, 60)
+            wait_until(lambda: run_containers(client, out), process, 60)
         finally:
             process.kill()
     folder = run_folder(out)
-    left = run_containers(client)
+    left = run_containers(client, out)
     finished = {path: path.stat().st_mtime_ns for path in folder.glob("repeats/*.parcel")}
     resumed = subprocess.run(matrix_command("docker", out, *cells, "--resume", folder.name), cwd=PROJECT)
     assert resumed.returncode == 0
@@ -102,7 +103,7 @@ def killed_and_resumed(
     assert finished
     assert {path: path.stat().st_mtime_ns for path in finished} == finished, "a finished cell was run again"
     yield folder
-    assert run_containers(client) == []
+    assert run_containers(client, out) == []
 
 
 @pytest.mark.slow
@@ -112,7 +113,7 @@ def test_a_killed_run_in_containers_is_resumed_without_losing_or_repeating_a_cel
     killed_and_resumed: Path, client: Any, catalog: dict[str, Image]
 ) -> None:
     ran = assert_good_cells(killed_and_resumed, "docker", QUICK_IMAGES, RESUMED)
-    assert run_containers(client) == []
+    assert run_containers(client, killed_and_resumed.parent) == []
     for row in ran.itertuples():
         image = client.images.get(row.image_digest)
         assert image.labels["dlbench.image"] == row.image
