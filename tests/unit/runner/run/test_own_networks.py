@@ -59,7 +59,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("LICENSE", "docs/gpu-kit.md"):  # a kit has them
         shutil.copyfile(PROJECT / name, copy / name)
     table = copy / "bench" / "rules.py"
-    table.write_text(table.read_text().replace('"quick": (10, 30, 0.01)', '"quick": (2, 12, 1e-9)'))
+    table.write_text(table.read_text().replace('"quick": (10, 30, 0.01)', '"quick": (1, 4, 1e-9)'))
     return copy
 
 
@@ -131,7 +131,8 @@ def test_verify_judges_an_interpreter_by_a_network_of_ones_own(project: Path, tm
         "toy",
     )
     (run,) = (tmp_path / "results").glob("2*")
-    saved = runner(project, tmp_path, "reference", "save", run.name, "--name", "mine")
+    # Beside other tests its steps of two milliseconds scatter.
+    saved = runner(project, tmp_path, "reference", "save", run.name, "--name", "mine", "--noisy")
     assert saved.returncode == 0, saved.stderr
     again = runner(project, tmp_path, "verify", *words, "--format", "json")
     (finding,) = json.loads(again.stdout)["findings"]
