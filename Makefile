@@ -41,8 +41,8 @@ gpu-kit: .venv/host.stamp  ## make build/gpu-kit: it measures a GPU machine with
 # Run the tests of a marker expression: first those that share the CPUs, then those that nothing may run beside. pytest's 5: there is none.
 # Its 1: some failed, and a few of them are run a second time (tests/again.py), which names what passes then.
 # A file's tests share fixtures, so one process runs them (loadfile). The slow ones are in few files: tests/conftest.py groups and orders them
-# (loadgroup), in two processes more than there are CPUs: those of the engines' tests wait for containers most of their time. Only the
-# files that have a test of the second part are read for it.
+# (loadgroup), in two processes more than there are CPUs: those of the engines' tests wait for containers most of their time. Only
+# files that have such a test are read for the slow tests, and for the second part.
 define pytest
 rm -f .pytest_cache/v/cache/lastfailed; \
 $(BIN)/python -m pytest $(2) -m $(1) || { code=$$?; [ $$code = 5 ] || { [ $$code = 1 ] && $(BIN)/python -m tests.again $(1); }; } || status=1
@@ -60,7 +60,7 @@ else
 endif
 
 test-slow: .venv/dev.stamp  ## run the tests that `make test` leaves, as they take longer
-	@status=0; $(call tests,slow,$$(($$(nproc) + 2)) --dist loadgroup --no-loadscope-reorder); exit $$status
+	@status=0; $(call tests,slow,$$(($$(nproc) + 2)) --dist loadgroup --no-loadscope-reorder $$(grep -rl 'mark\.slow' tests --include='test_*.py' | sort)); exit $$status
 
 test-all:  ## hours: the quick tests, then every test in full
 	@status=0; $(MAKE) --no-print-directory test ARGS= || status=1; $(MAKE) --no-print-directory test-long ARGS= || status=1; exit $$status

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.contract.speed_verdict import UTILITY, verdict_of
+from tests.fixtures.weekly import drawn
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -15,7 +16,7 @@ PAIRS = "15"  # of one process
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("side", [128, 512])
+@pytest.mark.parametrize("side", drawn("DLBENCH_SPEED", 2, [128, 512]))
 def test_a_product_reads_as_the_framework_s_own_utility_reads_it(run_in: Callable[..., str], side: int) -> None:
     def one_process() -> float:
         return float(json.loads(run_in("torch-2.13.0-cpu", "utility_ratio.py", str(side), PAIRS))["ratio"])

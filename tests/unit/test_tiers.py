@@ -23,6 +23,12 @@ def test_the_table_of_the_tiers_is_that_of_the_marks() -> None:
     assert text == tiers.written(text), "`python -m tests.tiers` makes it again"
 
 
+def test_a_file_of_slow_tests_names_the_marker_itself() -> None:
+    """`make test-slow` reads the files that do. A marker that comes from elsewhere would leave a file out."""
+    files = [path for path in tiers.TESTS.rglob("*.py") if not path.name.startswith("test_")]
+    assert [str(path) for path in files if "mark.slow" in path.read_text()] == []
+
+
 def test_a_file_is_counted_by_its_marks() -> None:
     text = "@pytest.mark.slow\n@pytest.mark.alone\ndef test_a(): ...\ndef test_b(): ...\n"
     assert tiers.counted(text) == (2, 1)
