@@ -10,6 +10,7 @@ import pytest
 
 from bench import rules
 from runner.catalog.own_networks import read
+from tests.fixtures.cpus import take_own_cpus
 from tests.fixtures.own_files import IMAGES, cell_events, own_files
 
 TORCH = "residual_torch.py"
@@ -85,7 +86,9 @@ def test_a_run_keeps_the_file_that_it_measured(tmp_path: Path) -> None:
 
     def run(*words: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "runner", "matrix", "--out", str(out), *words]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        ended = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=tmp_path, preexec_fn=take_own_cpus
+        )
         return ended.returncode, ended.stdout + ended.stderr
 
     images = ["--engine", "venv", "--images", IMAGES["torch"]]

@@ -15,6 +15,7 @@ import pytest
 from runner.catalog.images import PROJECT, load_catalog
 from runner.engines.process.venv import VenvEngine
 from tests.contract.planted_environments import FAULTS, make
+from tests.fixtures.cpus import take_own_cpus
 from tests.fixtures.weekly import only_with
 
 IMAGE = "torch-2.13.0-cpu"
@@ -68,7 +69,7 @@ def verify(folder: Path) -> Verify:
             str(folder / "references"),
             *words,
         ]
-        narrow = (lambda: os.sched_setaffinity(0, cpus)) if cpus else None
+        narrow = (lambda: os.sched_setaffinity(0, cpus)) if cpus else take_own_cpus
         ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, preexec_fn=narrow)
         assert ended.stdout, ended.stderr[-2000:]
         found: dict[str, Any] = json.loads(ended.stdout)

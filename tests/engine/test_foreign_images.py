@@ -23,6 +23,7 @@ from runner.errors import EngineError
 from runner.paths import PROJECT
 from runner.results.rows import rows_of
 from runner.results.store import read
+from tests.fixtures.cpus import take_own_cpus
 from tests.fixtures.pages import whole
 from tests.fixtures.registry import PASSWORD, USER, serve
 from tests.fixtures.weekly import drawn
@@ -69,7 +70,7 @@ def look(address: str) -> Looked:
 
 def run(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "runner", *words, "--out", str(tmp_path / "results")]
-    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, preexec_fn=take_own_cpus)
 
 
 def test_a_persons_image_is_looked_into_with_the_limits_of_a_cell(

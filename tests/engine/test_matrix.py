@@ -88,7 +88,8 @@ def killed_and_resumed(
     """A run in containers that was killed in its second cell and then resumed."""
     out = tmp_path_factory.mktemp("docker")
     cells = cells_of("jax,chainer", RESUMED)
-    with subprocess.Popen(matrix_command("docker", out, *cells), cwd=PROJECT) as process:
+    command = matrix_command("docker", out, *cells)
+    with subprocess.Popen(command, cwd=PROJECT, preexec_fn=take_own_cpus) as process:  # noqa: PLW1509
         try:
             wait_until(lambda: list(out.glob("*/repeats/*.parcel")), process, FIRST_CELL_SECONDS)
             wait_until(lambda: run_containers(client, out), process, 60)
@@ -97,7 +98,7 @@ def killed_and_resumed(
     folder = run_folder(out)
     left = run_containers(client, out)
     finished = {path: path.stat().st_mtime_ns for path in folder.glob("repeats/*.parcel")}
-    resumed = subprocess.run(matrix_command("docker", out, *cells, "--resume", folder.name), cwd=PROJECT)
+    resumed = subprocess.run([*command, "--resume", folder.name], cwd=PROJECT, preexec_fn=take_own_cpus)
     assert resumed.returncode == 0
     assert left, "the kill should have left a container behind, or this test proves nothing"
     assert finished

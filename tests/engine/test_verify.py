@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import PROJECT
+from tests.fixtures.cpus import take_own_cpus
 
 from .conftest import CPU_IMAGES
 
@@ -31,7 +32,7 @@ def test_an_image_is_probed_measured_and_judged(base_image: str, tmp_path: Path)
     ]
     command += ["--frameworks", "torch", "--workloads", "gru-imdb", "--repeats", "1", "--format", "json"]
     command += ["--out", str(tmp_path / "results"), "--references", str(tmp_path / "references")]
-    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, preexec_fn=take_own_cpus)
     assert (ended.returncode, bool(ended.stdout)) == (3, True), ended.stderr
     (found,) = json.loads(ended.stdout)["findings"]
     assert (found["verdict"], found["parity_passed"]) == ("no-reference", True)

@@ -17,6 +17,7 @@ from runner.catalog.images import load_catalog
 from runner.images import installing
 from runner.paths import PROJECT, find_program
 from tests.fixtures.commands import fresh_runner
+from tests.fixtures.cpus import take_own_cpus
 from tests.fixtures.own_files import own_files
 
 # They share an environment with the wheel.
@@ -70,7 +71,15 @@ def installed(environment: Path, tmp_path: Path) -> Runner:
 
     def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         command = [str(environment / "bin" / "runner"), *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=variables | more, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=variables | more,
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=take_own_cpus,
+        )
 
     return run
 
