@@ -53,6 +53,8 @@ def pytest_configure() -> None:
     os.environ.setdefault("DLBENCH_TURN", str(turn()))
     # The CPUs of a machine have one lease. Tests that run beside one another must not wait for each other's.
     os.environ["DLBENCH_LEASES"] = tempfile.mkdtemp(prefix="dlbench-leases-")
+    # Each process of tests and all that it starts are one installation, which is not the user's: what it stores has its key.
+    os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="dlbench-data-")
     # A shell starts what it puts into the background with Ctrl-C ignored, and programs hand that on: runners would not be interrupted.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -62,7 +64,8 @@ def pytest_configure() -> None:
 
 
 def pytest_unconfigure() -> None:
-    shutil.rmtree(os.environ["DLBENCH_LEASES"], ignore_errors=True)
+    for variable in ("DLBENCH_LEASES", "XDG_DATA_HOME"):
+        shutil.rmtree(os.environ[variable], ignore_errors=True)
 
 
 def turn() -> int:

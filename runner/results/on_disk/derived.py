@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import paths, trees
-from runner.errors import ExitCode, code_of_fault, naming
+from runner.errors import ExitCode, UserError, code_of_fault, naming
 from runner.results.on_disk.schema import (
     ANSWERS,
     SCHEMA_VERSION,
@@ -53,6 +53,7 @@ _MOST_SIGNATURES_BYTES = 1 << 30
 _MOST_TABLE_BYTES = 8 << 30
 
 _KEY_BYTES = 32
+_KEY_FILE = "tables.key"
 
 # A folder that cannot be written, or where another thing has the name of a table.
 _NOT_WRITABLE = (
@@ -408,21 +409,44 @@ def make_key() -> None:
 
 
 def _key() -> bytes:
-    """The key of this installation, which is made when it is needed first. Raises StoreError, or OSError where the machine is at fault."""
-    path = paths.cache_folder() / "tables.key"
+    """The key of this installation, which is made when it is needed first. Raises StoreError, or OSError where the machine is at fault.
+
+    It lies with what the user made, since a cache is freed, or another one is taken, and the runs stay. Where that folder takes no
+    file, as in a container without a home, it lies in the cache.
+    """
+    cached = paths.cache_folder() / _KEY_FILE
+    with contextlib.suppress(UserError):
+        own = paths.data_folder() / _KEY_FILE
+        try:
+            return _key_at(own, cached)
+        except OSError as error:
+            if error.errno not in _NOT_WRITABLE or own.exists():
+                raise
     try:
-        with naming(path):
-            # A cell without walls may have put there what is none; the run goes on.
-            if not _is_key(path) and trees.remove(path) is None:
-                trees.tell(f"{path} was no key: there is a new one, and the tables of runs are made anew")
-            return key_of(path)
+        return _key_at(cached)
     except OSError as error:
         # Another folder would help nobody where the key is: the runs of this installation are signed with it.
-        if code_of_fault(error) is ExitCode.CANNOT_BEGIN and path.exists():
+        if code_of_fault(error) is ExitCode.CANNOT_BEGIN and cached.exists():
             raise
         raise NoKeyError(
-            f"{path} cannot be used ({error.strerror}), and no run is read without it; set XDG_CACHE_HOME to a folder of yours"
+            f"{cached} cannot be used ({error.strerror}), and no run is read without it; set XDG_CACHE_HOME to a folder of yours"
         ) from None
+
+
+def _key_at(path: Path, earlier: Path | None = None) -> bytes:
+    """The key in a file. One that lay in another place comes along. Raises OSError."""
+    with naming(path):
+        # A cell without walls may have put there what is none; the run goes on.
+        if not _is_key(path) and trees.remove(path) is None:
+            trees.tell(f"{path} was no key: there is a new one, and the tables of runs are made anew")
+        if (key := _read_key(path)) is not None:
+            return key
+        moved = _read_key(earlier) if earlier and _is_key(earlier) else None
+        key = _new_key(path, moved)
+        if earlier and moved:
+            with contextlib.suppress(OSError):
+                earlier.unlink(missing_ok=True)
+        return key
 
 
 def _is_key(path: Path) -> bool:
@@ -447,12 +471,12 @@ def _read_key(path: Path) -> bytes | None:
     return key if len(key) == _KEY_BYTES else None
 
 
-def _new_key(path: Path) -> bytes:
+def _new_key(path: Path, key: bytes | None = None) -> bytes:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(_KEY_BYTES))
+            file.write(key or secrets.token_bytes(_KEY_BYTES))
             file.flush()
             os.fsync(file.fileno())
         # Another process may have made one meanwhile, which stays.
@@ -462,7 +486,7 @@ def _new_key(path: Path) -> bytes:
         aside.unlink(missing_ok=True)
     # Without its key, no parcel would be of this installation.
     sync_names(path.parent)
-    key = _read_key(path)
-    if key is None:
+    made = _read_key(path)
+    if made is None:
         raise OSError(errno.EINVAL, "it is no key; remove it", str(path))
-    return key
+    return made

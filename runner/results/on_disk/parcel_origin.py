@@ -1,6 +1,6 @@
 """The origin of a parcel, as far as this installation knows it: it stored the parcel so, or others wrote it.
 
-A signature beside the parcel shows it, by a key that lies in the cache folder of the user. It says nothing of what was measured: who can
+A signature beside the parcel shows it, by a key that lies with the data of the user. It says nothing of what was measured: who can
 read the key can sign, and what was false when it was stored stays false.
 """
 

@@ -14,7 +14,7 @@ from subprocess import PIPE, STDOUT
 import pytest
 
 from runner.catalog.images import PROJECT
-from runner.paths import cache_folder
+from runner.paths import cache_folder, data_folder
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import to_bytes
 from tests.fixtures.synthetic import make_run
@@ -145,7 +145,7 @@ FILES = {
 def driver(copy: Path) -> Iterator[subprocess.Popen[str]]:
     environment = {"DLBENCH_REFERENCES": "references", "PATH": "/usr/bin:/bin", "HOME": str(copy)}
     # The runs were made by this installation.
-    environment["XDG_CACHE_HOME"] = str(cache_folder().parent)
+    environment |= {"XDG_CACHE_HOME": str(cache_folder().parent), "XDG_DATA_HOME": str(data_folder().parent)}
     command = [sys.executable, "-c", DRIVER]
     with subprocess.Popen(
         command, cwd=copy, env=environment, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True

@@ -51,7 +51,7 @@ class Site:
         file.write_text(f"{file.read_text()}{line}\n")
 
     def environment(self) -> dict[str, str]:
-        own = {"XDG_CACHE_HOME": "cache", "DLBENCH_LEASES": "leases"}
+        own = {"XDG_CACHE_HOME": "cache", "XDG_DATA_HOME": "data", "DLBENCH_LEASES": "leases"}
         return {
             "PATH": os.defpath,
             "HOME": str(self.folder),
@@ -118,7 +118,7 @@ def site(
     kit: Path, interpreter: Callable[..., Path], nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Site:
     # The tables of a run are read with the key of the installation that made them.
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     driver = tmp_path / "driver"
     shutil.copytree(nvml_library, driver)
     command = [str(stand_ins.compiler()), "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -18,8 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from reports.data.tables import load
+from runner import paths
 from runner.admission.renew import renew
-from runner.paths import PROJECT, cache_folder
+from runner.paths import PROJECT, cache_folder, data_folder
 from runner.results import store
 from runner.results.on_disk import derived, schema
 from runner.results.store import TABLES, RunStore, StoreError
@@ -27,11 +29,13 @@ from runner.run.open_pairs import OpenPairs
 from runner.run.summary import document
 from runner.verify.references.measured import read_runs
 from tests.fixtures import stored, synthetic
+from tests.fixtures.mounts import tmpfs
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return synthetic.make_run(tmp_path / "run", repeats=2, windows=8)
 
 
@@ -52,7 +56,7 @@ def halved_and_named_in_the_index(run: Path) -> None:
 
 
 def signed_elsewhere(run: Path) -> None:
-    (cache_folder() / "tables.key").write_bytes(b"x" * 32)
+    (data_folder() / "tables.key").write_bytes(b"x" * 32)
 
 
 def of_another_run(run: Path) -> None:
@@ -187,14 +191,53 @@ def test_every_table_has_a_file_with_all_columns_be_it_without_a_row(run: Path) 
 
 def test_the_key_is_one_for_all_processes_and_nobody_else_reads_it(tmp_path: Path) -> None:
     script = "from runner.results.on_disk import derived; print(derived._key().hex())"
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = os.environ | {"XDG_DATA_HOME": str(tmp_path / "data")}
     started = [
         subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment, cwd=PROJECT)
         for _ in range(4)
     ]
     assert len({process.communicate()[0] for process in started}) == 1
-    (key,) = (tmp_path / "cache" / "dlbench").iterdir()
+    (key,) = (tmp_path / "data" / "dlbench").iterdir()
     assert (stat.S_IMODE(key.stat().st_mode), key.stat().st_size) == (0o600, 32)
+
+
+def test_a_key_that_an_earlier_release_put_into_the_cache_comes_along(run: Path) -> None:
+    rows = store.read([run], "samples")
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    (data_folder() / "tables.key").rename(cache_folder() / "tables.key")
+    assert store.read([run], "samples").equals(rows)
+    shutil.rmtree(cache_folder())
+    assert store.read([run], "samples").equals(rows)
+
+
+@pytest.mark.parametrize("data", ["a file", "read-only", "no home"])
+def test_the_key_lies_in_the_cache_where_the_folder_of_the_users_data_takes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    if data == "a file":
+        (tmp_path / "data").touch()
+    if data == "no home":
+        monkeypatch.delenv("XDG_DATA_HOME")
+        monkeypatch.setattr(paths, "home", lambda: None)
+    with tmpfs(tmp_path / "data", "ro") if data == "read-only" else contextlib.nullcontext():
+        key = derived._key()
+        assert derived._key() == key == (tmp_path / "cache" / "dlbench" / "tables.key").read_bytes()
+
+
+def test_a_disk_of_the_key_that_fails_makes_no_other_key(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = derived.read_bytes
+
+    def fails(path: Path, most: int) -> bytes:
+        if path == data_folder() / "tables.key":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return real(path, most)
+
+    monkeypatch.setattr(derived, "read_bytes", fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        derived.make_key()
+    assert not (cache_folder() / "tables.key").exists()
 
 
 def a_folder(path: Path) -> None:
@@ -213,7 +256,7 @@ def a_link_to_a_key(path: Path) -> None:
 def test_what_a_cell_put_in_the_place_of_the_key_is_removed_and_told_once(
     run: Path, capfd: pytest.CaptureFixture[str], put: Callable[[Path], None]
 ) -> None:
-    key = cache_folder() / "tables.key"
+    key = data_folder() / "tables.key"
     before = key.read_bytes()
     key.unlink()
     put(key)

@@ -34,6 +34,7 @@ CELL = make_cell(image="torch-2.13.0-cpu")
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
     """A run that this installation measured."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     run = stored.measured(tmp_path / "results" / "run", [], [CELL], repeats=3)
     for repeat in (1, 2, 3):
         store_parcel(run, parcel_of(CELL, repeat), CELL, HostFacts())
@@ -131,10 +132,23 @@ def test_a_parcel_that_was_changed_or_is_of_others_is_told_by_every_command(
 def test_a_copied_run_is_of_others_until_it_is_back(
     run: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
     assert set(origins(run).values()) == {ELSEWHERE}
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     shutil.rmtree(run.folder / "tables")
+    assert set(origins(run).values()) == {None}
+
+
+def test_another_cache_or_one_that_is_freed_changes_no_origin(
+    run: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages on full and failing disks tell people to do both."""
+    shutil.rmtree(tmp_path / "here", ignore_errors=True)
+    shutil.rmtree(run.folder / "tables")
+    assert set(origins(run).values()) == {None}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "there"))
+    store_parcel(run, parcel_of(CELL, 4), CELL, HostFacts())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
     assert set(origins(run).values()) == {None}
 
 
@@ -156,7 +170,7 @@ def test_a_parcel_that_was_imported_and_then_changed_elsewhere_is_told_by_run_js
     }
     imported = {"archive": "a.tar.gz", "sha256": "0" * 64, "when": "2026-11-29T00:00:00+00:00", "parcels": parcels}
     run.write_manifest({**run.manifest(), "imported": imported})
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
     with_log(run, 2)
     assert origins(run) == {1: ELSEWHERE, 2: CHANGED, 3: ELSEWHERE}
     assert json.loads((run.folder / "run.json").read_text())["imported"]["parcels"] == parcels

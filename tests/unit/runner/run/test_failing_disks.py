@@ -42,7 +42,7 @@ def runner(folder: Path, command: str, *words: str, toy: str = "") -> WarmProces
 
 @pytest.fixture(autouse=True)
 def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folders of a run's disks. The tables are signed with the key that lies in the cache."""
+    """The folders of a run's disks."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name in DISKS:
         (tmp_path / name).mkdir()
@@ -91,7 +91,6 @@ def test_a_disk_that_fails_in_mid_run_loses_nothing_and_resume_measures_the_rest
 def test_a_read_only_disk_that_is_mounted_over_the_cache_in_mid_run_ends_it_with_the_command_that_goes_on(
     tmp_path: Path,
 ) -> None:
-    """The key of the installation is out of sight then, and without it nothing is stored."""
     process = matrix(tmp_path)
     wait_for(lambda: list(tmp_path.glob("results/*/repeats/*.parcel")))
     (folder,) = (path.parent for path in tmp_path.glob("results/*/run.json"))
