@@ -209,7 +209,20 @@ def _print_folded(console: Console, text: str, indent: str, further: str, style:
 def print_table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str] = (), to_stderr: bool = False
 ) -> None:
-    """Print a table of plain text; the columns `right` hold numbers.
+    """Print a table of plain text; the columns `right` hold numbers."""
+    for line in table_lines(heads, rows, right=right, to_stderr=to_stderr):
+        print(line, file=sys.stderr if to_stderr else sys.stdout)
+
+
+def table_lines(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Collection[str] = (),
+    to_stderr: bool = False,
+    brief: bool = False,
+) -> list[str]:
+    """The lines of such a table. `brief`: its last column holds few words.
 
     Nothing is cut. On a terminal only the last column is folded. Where the others do not fit, each row is a paragraph that its first
     column begins, or as many as no two rows share. In a pipe no line is broken, unless COLUMNS gives a width.
@@ -221,14 +234,15 @@ def print_table(
 
     console = _console(to_stderr)
     lines = [tuple(map(visible, row)) for row in rows]
-    if not _fits(console, heads, lines):
+    if not _fits(console, heads, lines, _WORDS if brief else _SENTENCE):
         first = _that_names(lines)
-        for line in lines:
-            parts = [f"{head} {value}" for head, value in zip(heads, line, strict=True) if value not in ("", "–")]
-            del parts[: sum(value not in ("", "–") for value in line[:first])]
-            _print_folded(console, " · ".join(filter(None, line[:first])), "", "    ", style="bold")
-            _print_folded(console, " · ".join(parts), "  ", "  ")
-        return
+        with console.capture() as printed:
+            for line in lines:
+                parts = [f"{head} {value}" for head, value in zip(heads, line, strict=True) if value not in ("", "–")]
+                del parts[: sum(value not in ("", "–") for value in line[:first])]
+                _print_folded(console, " · ".join(filter(None, line[:first])), "", "    ", style="bold")
+                _print_folded(console, " · ".join(parts), "  ", "  ")
+        return printed.get().splitlines()
     columns = [
         Column(
             Text(head),
@@ -244,4 +258,4 @@ def print_table(
     # The last column is as wide as its longest sentence: a pipe needs no spaces behind the others.
     with console.capture() as printed:
         console.print(drawn)
-    console.file.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
+    return [line.rstrip() for line in printed.get().splitlines()]

@@ -63,6 +63,13 @@ class Section:
     numbers: Sequence[str] = ()
     below: tuple[str, ...] = ()
 
+    def shorter(self) -> Section:
+        """The same without its last remark, or where it has none without its table."""
+        end = self.below[-1:] if self.below[-1:] == ("",) else ()
+        if remarks := self.below[: len(self.below) - len(end)]:
+            return replace(self, below=(*remarks[:-1], *end))
+        return replace(self, rows=())
+
 
 def sections(tables: Tables, *, short: bool = False, names: bool = False) -> Iterator[Section]:
     """The nodes that must be looked at, the answers of these runs, and at the end what else a reader must know.
@@ -81,7 +88,7 @@ def sections(tables: Tables, *, short: bool = False, names: bool = False) -> Ite
     for finding in found:
         if finding in bare:
             continue
-        heads, rows = _table(finding, said)
+        heads, rows = _table(finding, said, short)
         if short and finding.group.ranked:
             rows = rows[: len(finding.group.ranked)]
         numbers = ("ms/step", "vs best", f"{finding.workload.items}/s", *map(_head_of, finding.group.token_costs))
@@ -154,10 +161,15 @@ def _head(finding: findings.Finding) -> Iterator[str]:
     yield visible(f"{finding.headline}.")
 
 
-def _table(finding: findings.Finding, said: Collection[str]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """The heads and the rows: the ranked cells from the fastest on, then the others with the reason. `said`: conditions of all cells."""
+def _table(
+    finding: findings.Finding, said: Collection[str], short: bool
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """The heads and the rows: the ranked cells from the fastest on, then the others with the reason. `said`: conditions of all cells.
+
+    `short`: stalls and failed repeats stand below the table only.
+    """
     heads = ("framework", "ms/step", "95 %", f"{finding.workload.items}/s", "vs best", "note")
-    rows = [_ranked(entry, said) for entry in finding.group.ranked]
+    rows = [_ranked(entry, said, short) for entry in finding.group.ranked]
     rows += [(cell.label, "–", "", "–", "–", few_words(cell.unranked)) for cell in finding.group.others]
     costs, at = finding.group.token_costs, heads.index("vs best")
     times = [[cost.written(cell.costs.get(cost.name)) for cost in costs] for cell in finding.group.cells]
@@ -169,15 +181,16 @@ def _head_of(cost: Cost) -> str:
     return f"{cost.head}, {cost.unit}".lower()
 
 
-def _ranked(entry: Ranked, said: Collection[str]) -> tuple[str, ...]:
+def _ranked(entry: Ranked, said: Collection[str], short: bool) -> tuple[str, ...]:
     cell, step = entry.cell, entry.cell.step
     ends = "" if step is None or step.low is None or step.high is None else f"{_ms(step.low)}–{_ms(step.high)}"
-    ends = "too few to tell" if step is not None and says_nothing(step) else ends
+    ends = ("too few" if short else "too few to tell") if step is not None and says_nothing(step) else ends
     rate = cell.items_per_second.value if cell.items_per_second else None
     beside = [word for word in _beside(cell) if word not in said]
     beside += [NO_LOCK] if is_address(cell.image) else []
     beside += ["proved by agreement"] if cell.proof == "agreement" else []
-    notes = "; ".join(filter(None, [standing_words.notes(entry), *beside]))
+    own = standing_words.note(entry) if short else standing_words.notes(entry)
+    notes = "; ".join(filter(None, [own, *beside]))
     return cell.label, _ms(step.value if step else None), ends, number(rate), number(entry.ratio.value), notes
 
 
@@ -274,7 +287,8 @@ def _confidence(finding: findings.Finding, left: Mapping[str, of_runs.Left], sho
         return
     # The headline names those that are as fast or open.
     own = worst_apart(ranked) is not None
-    if said := "" if own else standing_words.detail(replace(of, same=(), open=(), unrun=()) if short else of):
+    briefly = replace(of, same=(), open=(), unrun=(), rivals=()) if short else of
+    if said := "" if own else standing_words.detail(briefly):
         yield visible(said, 1000)
     yield from (visible(words, 300) for words in finding.changed)
     if of.starved:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,13 +20,14 @@ from reports.page import rosetta_stone as stone
 from runner.catalog.names import full_name
 from runner.cli.shared import Out, chosen_runs
 from runner.errors import UserError, fix_of
-from runner.paths import PROJECT, data_folder
+from runner.paths import PROJECT, data_folder, own_command
 from runner.results.store import RunStore, write_bytes
-from runner.terminal import folded, print_table
+from runner.terminal import columns, folded, table_lines
 from runner.text import print_document, visible
 
 if TYPE_CHECKING:
     from reports.answers.health import Health
+    from reports.answers.plain import Section
     from reports.data.model import Tables
 
 
@@ -50,6 +53,9 @@ def rosetta(
 
 
 MOST_NAMED = 6  # runs, above an answer in text
+
+# The end of a limited run fits a screen of 30 lines. The count of what is not run, the folders and the command that goes on take the rest.
+ANSWER_LINES = 24
 
 
 def health_of(folders: Sequence[Path]) -> Health:
@@ -118,7 +124,11 @@ class Reporter:
     def show(self, folder: Path) -> None:
         """Print the answer of a run on standard error, right after its report was written."""
         tables, self._read = self._read, None
-        _print_sections(tables or _loaded([folder]), to_stderr=True, short=True)
+        from reports.answers import plain
+
+        shown = list(plain.sections(tables or _loaded([folder]), short=True))
+        for line in fitting(shown, f"the whole answer: {own_command()} report --text {shlex.quote(str(folder))}"):
+            print(line, file=sys.stderr)
 
     def so_far(self) -> list[str]:
         """The answers of the report that was just written, a line for each network of which two cells are ranked."""
@@ -164,10 +174,14 @@ def print_answer(folders: Sequence[Path], to_loss: float | None = None, names: b
     """Print which runs these are, and their answer. `to_loss`: the held-out loss to which the training is timed. `names`: with the cells
     that are not yet run."""
     tables = _loaded(folders, to_loss)
+    from reports.answers import plain
+
     for line in _which(tables, folders):
-        _print(line, to_stderr=False)
+        print(folded(line))
     print()
-    _print_sections(tables, to_stderr=False, names=names)
+    for section in plain.sections(tables, names=names):
+        for line in _lines(section, to_stderr=False):
+            print(line)
 
 
 def _which(tables: Tables, folders: Sequence[Path]) -> Iterator[str]:
@@ -197,20 +211,38 @@ def _loaded(folders: Sequence[Path], to_loss: float | None = None, needed: Colle
     return load_and_keep(folders[0], needed) if one else load(folders, needed, to_loss)
 
 
-def _print_sections(tables: Tables, *, to_stderr: bool, short: bool = False, names: bool = False) -> None:
-    from reports.answers import plain
+def _lines(section: Section, to_stderr: bool) -> list[str]:
+    """The printed lines of a section. On standard error it is of the end of a run, whose notes are brief."""
 
-    for section in plain.sections(tables, short=short, names=names):
-        for line in section.above:
-            _print(line, to_stderr)
-        if section.rows:
-            print_table(section.heads, section.rows, right=section.numbers, to_stderr=to_stderr)
-        for line in section.below:
-            _print(line, to_stderr)
+    def of(sentences: Sequence[str]) -> list[str]:
+        return [line for sentence in sentences for line in folded(sentence, to_stderr=to_stderr).split("\n")]
+
+    table: list[str] = []
+    if section.rows:
+        table = table_lines(section.heads, section.rows, right=section.numbers, to_stderr=to_stderr, brief=to_stderr)
+    return [*of(section.above), *table, *of(section.below)]
 
 
-def _print(line: str, to_stderr: bool) -> None:
-    print(folded(line, to_stderr=to_stderr), file=sys.stderr if to_stderr else sys.stdout)
+def fitting(sections: Sequence[Section], more: str) -> list[str]:
+    """The lines of the answers that fit a screen, and `more` where not all do.
+
+    Remarks make room first, then tables, both from the last answer on, and then the last answers themselves. A pipe has no screen.
+    """
+    shown = [_lines(section, to_stderr=True) for section in sections]
+    last = folded(more, to_stderr=True).split("\n")
+    room = ANSWER_LINES
+    if sum(map(len, shown)) <= room or not (sys.stderr.isatty() or columns()):
+        return list(chain(*shown))
+    room -= len(last)
+    left = list(sections)
+    for gives in (lambda section: any(section.below), lambda section: section.rows):
+        for at in reversed(range(len(left))):
+            while sum(map(len, shown)) > room and gives(left[at]):
+                left[at] = left[at].shorter()
+                shown[at] = _lines(left[at], to_stderr=True)
+    while sum(map(len, shown)) > room and len(shown) > 1:
+        shown.pop()
+    return [*chain(*shown), *last]
 
 
 def print_for_tracker(folders: Sequence[Path], form: str) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from reports.answers.plain import Section
 from runner.cli.main import app
-from runner.cli.report import Reporter
+from runner.cli.report import ANSWER_LINES, Reporter, fitting
 from runner.plan.plan import Plan
 from runner.results.store import RunStore
 from runner.run.dispatch import Job
@@ -64,6 +65,43 @@ def test_the_end_of_a_limited_run_fits_a_screen(run: RunStore, capsys: pytest.Ca
     assert text.count("beside other work") == 1, "what holds for all cells stands once, above"
     assert text.count("unsteady") == 2, "a condition stands above with its count, and beside the cell that has it"
     assert text.count("PyTorch 2.13.0") >= 2
+
+
+def network(number: int, rows: int) -> Section:
+    """As two busy CPUs had it: cells of one repeat, one too noisy, few CPUs, stalls."""
+    cells = [
+        (f"TensorFlow 2.{at}.0", "205", "104–406", "312", f"1.{at}", "one run: may be as fast; few CPUs")
+        for at in range(rows)
+    ]
+    heads = ("framework", "ms/step", "95 %", "images/s", "vs best", "note")
+    remarks = tuple(f"remark {number}.{at} " + "on how sure this is " * 5 for at in range(3))
+    answer = "Open between PyTorch 2.13.0 and JAX 0.10.2: PyTorch 2.13.0 got less than half of its CPUs."
+    return Section((f"network {number}", answer), heads, cells, ("ms/step",), (*remarks, ""))
+
+
+@pytest.mark.parametrize(
+    ("networks", "rows", "remarks", "tables", "answers"),
+    [(1, 2, 3, 1, 1), (2, 4, 0, 1, 2), (4, 3, 0, 0, 4), (16, 3, 0, 0, 5)],
+    ids=["all", "no remarks", "no tables", "the first answers"],
+)
+def test_an_answer_longer_than_a_screen_loses_remarks_then_tables_and_names_the_command_that_has_all(
+    networks: int, rows: int, remarks: int, tables: int, answers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    beside = Section(("of 6 ranked cells 1 unsteady", ""))
+    sections = [beside, *(network(number, rows) for number in range(networks))]
+    lines = fitting(sections, "the whole answer: runner report --text RUN")
+    assert len(lines) <= ANSWER_LINES
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    counts = [len(re.findall(part, text)) for part in (r"remark \d", "framework ", r"network \d")]
+    assert counts == [remarks, tables, answers]
+    assert ("the whole answer: runner report --text RUN" in lines) is (networks > 1)
+
+
+def test_a_pipe_has_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert "\n".join(fitting([network(at, 3) for at in range(9)], "the whole answer")).count("remark ") == 27
 
 
 def test_an_open_pair_says_in_one_line_how_long_the_repeats_take_that_would_tell(
