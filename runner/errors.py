@@ -240,6 +240,10 @@ class EngineError(CannotBeginError):
     """An engine could not do its part. The wings `images` and `engines` raise it."""
 
 
+class CacheError(EngineError):
+    """The folder in which cells cache cannot be made, whatever the reason. No cell runs without it, and the machine is at fault."""
+
+
 class DamagedError(EngineError):
     """A package or an image is not what its lock says. The machine is not at fault."""
 

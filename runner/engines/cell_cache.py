@@ -18,7 +18,7 @@ from pathlib import Path
 
 from runner import paths, trees
 from runner.engines.base import JIT_CACHE_FOLDER
-from runner.errors import EngineError
+from runner.errors import CacheError
 from runner.results.on_disk.image_names import as_file_name
 
 # The kernels that NVIDIA's driver compiled from PTX and keeps. What a cell adds there it waited for, most of all in its first step.
@@ -61,7 +61,7 @@ _UNUSED_SECONDS = 7 * 24 * 3600.0
 def private_folder(*names: str) -> Path:
     """A folder in the user's cache folder. Nobody else may enter it, so a program that a cell makes setuid there serves nobody.
 
-    A cell without walls may have put a file or a link in the place of one: it is removed, and told. Raises EngineError for what is
+    A cell without walls may have put a file or a link in the place of one: it is removed, and told. Raises CacheError for what is
     another user's.
     """
     folder = paths.cache_folder()
@@ -79,21 +79,21 @@ def private_folder(*names: str) -> Path:
                 folder.mkdir(mode=0o700)
             status = folder.lstat()
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-                raise EngineError(f"{folder} is not a folder of yours: remove it, and the runner makes it again")
+                raise CacheError(f"{folder} is not a folder of yours: remove it, and the runner makes it again")
             if status.st_mode & 0o077:
                 folder.chmod(0o700)
     except OSError as error:
-        raise EngineError(f"{folder} cannot be made: {error.strerror}; {paths.CACHE_FIX}") from error
+        raise CacheError(f"{folder} cannot be made: {error.strerror}; {paths.CACHE_FIX}") from error
     return folder
 
 
 def caches_folder() -> Path:
-    """The folder of all of them. Raises EngineError."""
+    """The folder of all of them. Raises CacheError."""
     return private_folder("cells")
 
 
 def folder_of(engine: str, image: str, digest: str) -> Path:
-    """The folder of one image on one engine; `digest` says which build of the image. Raises EngineError."""
+    """The folder of one image on one engine; `digest` says which build of the image. Raises CacheError."""
     parent = private_folder("cells", engine)
     image = as_file_name(image)
     folder = parent / f"{image}-{hashlib.sha256(digest.encode()).hexdigest()[:12]}"
@@ -108,7 +108,7 @@ def folder_of(engine: str, image: str, digest: str) -> Path:
         folder.mkdir(exist_ok=True)
         os.utime(folder)
     except OSError as error:
-        raise EngineError(f"{folder} cannot be made: {error.strerror}; {paths.CACHE_FIX}") from error
+        raise CacheError(f"{folder} cannot be made: {error.strerror}; {paths.CACHE_FIX}") from error
     return folder
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from runner.engines import cell_cache
-from runner.errors import DENIED, HOST_FAULTS, UserError
+from runner.errors import DENIED, HOST_FAULTS, CacheError, UserError
 from runner.known_messages import is_of_the_host
 from runner.machine.lease import WITHOUT_LOCKS
 from runner.paths import cache_folder
@@ -87,6 +87,8 @@ LEAST_BYTES, LEAST_FILES = 16 << 20, 200
 
 def is_host_fault(error: BaseException) -> bool:
     """True if the machine is the reason of an error under a cell that never ran, and not the cell or its image."""
+    if isinstance(error, CacheError):
+        return True
     # An engine's error has that of the system behind it.
     if any(isinstance(fault, OSError) and fault.errno in (*HOST_FAULTS, *DENIED) for fault in (error, error.__cause__)):
         return True

@@ -182,7 +182,10 @@ def test_a_cache_in_whose_place_a_file_lies_in_mid_run_is_no_mistake_of_the_comm
     (place / "cache" / "dlbench").touch()
     _, said = process.communicate(timeout=120)
     assert process.returncode == code, said
-    assert f"runner: {place / 'cache' / 'dlbench'}" in said.splitlines()[-1]
+    assert f"{place / 'cache' / 'dlbench'} cannot be made: File exists" in said.splitlines()[-1]
+    assert len(list(place.glob("results/*/repeats/*.parcel"))) == (code == 1), (
+        "nothing is stored of a repeat that never ran"
+    )
     assert "set XDG_CACHE_HOME" in said.splitlines()[-1]
     assert ("Go on with: " in said) == (code == 1)
     (place / "cache" / "dlbench").unlink()
