@@ -434,19 +434,15 @@ def _key() -> bytes:
 
 
 def _key_at(path: Path, earlier: Path | None = None) -> bytes:
-    """The key in a file. One that lay in another place comes along. Raises OSError."""
+    """The key in a file: that of the earlier place, where this has none. Raises OSError."""
     with naming(path):
         # A cell without walls may have put there what is none; the run goes on.
         if not _is_key(path) and trees.remove(path) is None:
             trees.tell(f"{path} was no key: there is a new one, and the tables of runs are made anew")
         if (key := _read_key(path)) is not None:
             return key
-        moved = _read_key(earlier) if earlier and _is_key(earlier) else None
-        key = _new_key(path, moved)
-        if earlier and moved:
-            with contextlib.suppress(OSError):
-                earlier.unlink(missing_ok=True)
-        return key
+        # An earlier release on the same machine goes on reading it where it is.
+        return _new_key(path, _read_key(earlier) if earlier and _is_key(earlier) else None)
 
 
 def _is_key(path: Path) -> bool:

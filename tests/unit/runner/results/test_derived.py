@@ -206,6 +206,7 @@ def test_a_key_that_an_earlier_release_put_into_the_cache_comes_along(run: Path)
     cache_folder().mkdir(parents=True, exist_ok=True)
     (data_folder() / "tables.key").rename(cache_folder() / "tables.key")
     assert store.read([run], "samples").equals(rows)
+    assert (data_folder() / "tables.key").read_bytes() == (cache_folder() / "tables.key").read_bytes()
     shutil.rmtree(cache_folder())
     assert store.read([run], "samples").equals(rows)
 
