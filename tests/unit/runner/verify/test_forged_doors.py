@@ -10,6 +10,7 @@ import json
 import random
 import re
 import shutil
+import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +35,7 @@ from runner.results.store import RunStore
 from runner.verify.references.contributed import derived_rows
 from runner.verify.references.contributed import judge as contributed
 from tests.fixtures.contributions import MODELS, RECORDED, Events, cell_of, contribution, events_of, gpu_of, retold
-from tests.fixtures.events import rearrange
+from tests.fixtures.events import in_windows, rearrange
 from tests.fixtures.forgeries import each, faster, untimed
 from tests.fixtures.more_steps import everywhere, more
 
@@ -122,6 +123,47 @@ def of_jax(renamed: bool) -> Forgery:
     return Forgery(change)
 
 
+def paces(events: Events) -> list[float]:
+    """The seconds a step of the steady windows, in order of length."""
+    return sorted(event["seconds"] / event["steps"] for event in events if event.get("stage") == "steady")
+
+
+def without_slow_windows(events: Events) -> Events:
+    rearrange(events, lambda windows: [min(seconds, statistics.median(windows)) for seconds in windows])
+    return events
+
+
+def of_warm_up(is_one: Callable[[float, float, float], bool]) -> Callable[[Events], Events]:
+    """Some of the steady windows as further warm-up: by their place of 0 to 1, their seconds a step, and those of the middle one."""
+
+    def change(events: Events) -> Events:
+        middle = statistics.median(paces(events))
+        steady = [event for event in events if event.get("stage") == "steady"]
+        for at, event in enumerate(steady):
+            if is_one(at / len(steady), event["seconds"] / event["steps"], middle):
+                event["stage"] = "warm-up"
+        return events
+
+    return change
+
+
+def without_slower_half(events: Events) -> Events:
+    middle, steps, left = statistics.median(paces(events)), 0, []
+    for event in events:
+        if event.get("stage") == "steady" and event["seconds"] / event["steps"] > middle:
+            continue
+        if event["event"] == "sample":
+            steps += event["steps"]
+            event["index"] = sum(before["event"] == "sample" for before in left)
+        elif event["event"] == "metric":
+            event["step"] = steps
+        elif event["event"] == "end":
+            event["steps"] = steps
+        left.append(event)
+    in_windows(left)
+    return left
+
+
 def other_cell(document: dict[str, Any]) -> None:
     """run.json plans the repeats as those of another precision."""
     for entry in document.get("plan", ()):
@@ -154,6 +196,11 @@ FORGERIES: dict[str, Forgery] = {
             for event in events
         ]
     ),
+    "the time of each slow window, that of the middle one": of_events(without_slow_windows),
+    "the first third of the steady windows, as warm-up": of_events(of_warm_up(lambda at, *_: at < 1 / 3)),
+    "the slower half of the steady windows, as warm-up": of_events(of_warm_up(lambda _, pace, middle: pace > middle)),
+    "the slower half of the steady windows left out, with all counts": of_events(without_slower_half),
+    "each loss and accuracy, a tenth less": of_events(each("metric", value=lambda value: value * 0.9)),
     "no time of arrival": Forgery(untimed),
     "all times of the tape, its arrivals and its telemetry, four fifths": Forgery(faster(0.8)),
     "the tape of another framework": of_jax(renamed=False),
