@@ -199,7 +199,7 @@ FORGERIES: dict[str, Forgery] = {
     "the time of each slow window, that of the middle one": of_events(without_slow_windows),
     "the first third of the steady windows, as warm-up": of_events(of_warm_up(lambda at, *_: at < 1 / 3)),
     "the slower half of the steady windows, as warm-up": of_events(of_warm_up(lambda _, pace, middle: pace > middle)),
-    "the slower half of the steady windows left out, with all counts": of_events(without_slower_half),
+    "the slower half of the steady windows removed, with all counts": of_events(without_slower_half),
     "each loss and accuracy, a tenth less": of_events(each("metric", value=lambda value: value * 0.9)),
     "no time of arrival": Forgery(untimed),
     "all times of the tape, its arrivals and its telemetry, four fifths": Forgery(faster(0.8)),
