@@ -169,11 +169,17 @@ def naming(path: PathLike[str]) -> Iterator[None]:
         raise
 
 
-def numbered(error: OSError | MemoryError) -> OSError:
-    """An error of the system. Python gives the one of a process that may take no more memory (`ulimit -v`) no number."""
-    if isinstance(error, OSError):
-        return error
-    return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "this process may take no more")
+def numbered(error: OSError | MemoryError | RuntimeError) -> OSError:
+    """An error of the system. Python gives no number to that of a process that may take no more memory (`ulimit -v`), or start no more
+    threads (a limit of processes). Any other RuntimeError is raised again."""
+    if isinstance(error, MemoryError):
+        return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "this process may take no more")
+    if isinstance(error, RuntimeError):
+        if "can't start new thread" not in str(error):
+            raise error
+        fix = "raise the limit of its processes: `ulimit -u`, or that of its container or job"
+        return OSError(errno.EAGAIN, f"{os.strerror(errno.EAGAIN)}; {fix}", "this process may start no more threads")
+    return error
 
 
 def system_fault(error: OSError) -> str:

@@ -124,7 +124,7 @@ class Commands(LazyGroup):
                 f"{error}: a disk ran full while a module was compiled; remove the __pycache__ folders below {sys.prefix} and {PROJECT}"
             )
             raise typer.Exit(ExitCode.CANNOT_BEGIN) from None
-        except (OSError, MemoryError) as raised:
+        except (OSError, MemoryError, RuntimeError) as raised:
             fault = numbered(raised)
             # A reader that is gone. Python has one class for that and for a disk on the network that was shut down.
             if fault.errno == errno.EPIPE:

@@ -128,7 +128,7 @@ def measure(
             code = execute(prospect, run, reporter.write, resumed, ends_at, meanwhile, answer, minutes).code
         if as_json:
             print_document(summary.document(run))
-    except (OSError, MemoryError) as raised:
+    except (OSError, MemoryError, RuntimeError) as raised:
         fault = numbered(raised)
         note(f"runner: {summary.kept(prospect, run, fault)}")
         # Repeats of an earlier call were not begun by this one.

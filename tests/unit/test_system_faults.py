@@ -120,7 +120,7 @@ def test_a_command_that_cannot_write_says_to_which_file(tmp_path: Path, words: l
     ended = subprocess.run(
         [sys.executable, "-m", "runner", *words],
         cwd=PROJECT,
-        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "elsewhere")},
+        env=os.environ | dict.fromkeys(("XDG_CACHE_HOME", "XDG_DATA_HOME"), str(tmp_path / "elsewhere")),
         capture_output=True,
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
@@ -189,22 +189,33 @@ def test_a_kit_that_a_disk_does_not_hold_is_named_with_the_fault_and_leaves_noth
         assert list((tmp_path / "kit").iterdir()) == []
 
 
-def without_memory(*_: object) -> None:
-    raise MemoryError
-
-
-def test_a_process_that_may_take_no_more_memory_says_so_and_how_a_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError(), "this process may take no more: Cannot allocate memory"),
+        (
+            RuntimeError("can't start new thread"),
+            "this process may start no more threads: Resource temporarily unavailable; raise the limit of its processes: "
+            "`ulimit -u`, or that of its container or job",
+        ),
+    ],
+)
+def test_a_process_that_may_take_no_more_says_so_and_how_a_run_goes_on(
+    error: Exception, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under `ulimit -v`, as clusters set it, a command and a run in its middle ended with a traceback."""
-    monkeypatch.setattr(detect, "detect", without_memory)
+    """Under `ulimit -v`, or in a full group of processes, a command and a run in its middle ended with a traceback."""
+
+    def without(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(detect, "detect", without)
     ended = CliRunner().invoke(app, ["matrix", "--dry-run", "--results", str(tmp_path)])
     assert ended.exit_code == ExitCode.CANNOT_BEGIN
-    assert ended.stderr == "runner: this process may take no more: Cannot allocate memory\n"
-    monkeypatch.setattr(progress, "announce", without_memory)
+    assert ended.stderr == f"runner: {words}\n"
+    monkeypatch.setattr(progress, "announce", without)
     prospect: Any = SimpleNamespace(engine=SimpleNamespace(images_folder=lambda: None), plan=SimpleNamespace(skips=()))
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         assert measure(prospect, RunStore(tmp_path / "run"), resumed=False) == ExitCode.CANNOT_BEGIN
-    assert "Cannot allocate memory (" in said.getvalue()
+    assert f"{words} (" in said.getvalue()
     assert f"Go on with: runner matrix --resume run --results {tmp_path}\n" in said.getvalue()
