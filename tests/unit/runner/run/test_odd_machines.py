@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -190,6 +192,47 @@ def test_a_cache_in_whose_place_a_file_lies_in_mid_run_is_no_mistake_of_the_comm
     assert ("Go on with: " in said) == (code == 1)
     (place / "cache" / "dlbench").unlink()
     shutil.move(place / "aside", place / "cache" / "dlbench")
+    ends_well(matrix(place, "--resume", run_in(place).name))
+    assert all_ended(place)
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "words"),
+    [(resource.RLIMIT_NOFILE, 8, "Too many open files"), (resource.RLIMIT_FSIZE, 2000, "File too large")],
+    ids=["open files", "size of a file"],
+)
+def test_a_limit_of_the_runner_that_is_lowered_in_mid_run_ends_it_and_costs_no_repeat(
+    place: Path, limit: int, most: int, words: str
+) -> None:
+    process = matrix(place)
+    wait_for(lambda: list(place.glob("results/*/repeats/*.parcel")))
+    resource.prlimit(process.pid, limit, (most, most))
+    goes_on_after(process, place, words)
+
+
+def test_a_disk_with_room_and_without_files_ends_the_run_with_both_numbers(place: Path) -> None:
+    """Its free bytes alone would say that it is well."""
+    with tmpfs(place / "cache", "nr_inodes=300"):
+        process = matrix(place)
+        wait_for(lambda: list(place.glob("results/*/repeats/*.parcel")))
+        names = place / "cache" / "names"
+        names.mkdir()
+        with contextlib.suppress(OSError):
+            for number in range(300):
+                (names / str(number)).touch()
+        _, said = process.communicate(timeout=120)
+        assert re.search(r"/cache has [1-9][0-9.]* GB of \S+ GB free and room for 0 files", said.splitlines()[-1])
+        shutil.rmtree(names)
+        goes_on_after(process, place, "No space left on device", said)
+
+
+def goes_on_after(process: WarmProcess, place: Path, words: str, said: str = "") -> None:
+    """The run has ended with these words and the command that goes on, and `--resume` measures what is left."""
+    said = said or process.communicate(timeout=120)[1]
+    assert process.returncode == 1, said
+    assert "Traceback" not in said
+    assert words in said.splitlines()[-1]
+    assert f"Go on with: runner matrix --resume {run_in(place).name}" in said.splitlines()[-1]
     ends_well(matrix(place, "--resume", run_in(place).name))
     assert all_ended(place)
 
