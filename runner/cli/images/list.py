@@ -205,8 +205,8 @@ def check(
         note(str(problem))
     unpinned = len(problems) - len(counted)
     typer.echo(
-        f"{len(images)} images, {plural(len(counted), 'problem')}"
-        + (f"; {unpinned} base images without a digest, which --strict counts" if unpinned else "")
+        f"{plural(len(images), 'image')}, {plural(len(counted), 'problem')}"
+        + (f"; {plural(unpinned, 'base image')} without a digest, which --strict counts" if unpinned else "")
     )
     raise typer.Exit(one_code(bool(counted), is_open=False))
 
