@@ -254,7 +254,7 @@ def test_the_command_ends_with_1_and_names_what_is_wrong(monkeypatch: pytest.Mon
     monkeypatch.setattr(catalog.load_catalog, "__defaults__", (folder, None, True))
     right = CliRunner().invoke(app, ["images", "check", NAME])
     assert right.exit_code == 0, right.output
-    assert "1 images, 0 problems; 1 base images without a digest" in right.output
+    assert "1 image, 0 problems; 1 base image without a digest" in right.output
     assert CliRunner().invoke(app, ["images", "check", NAME, "--strict"]).exit_code == 1
     edit(folder / NAME / "image.toml", 'cuda = "12.8.90"', 'cuda = "12.8.93"')
     wrong = CliRunner().invoke(app, ["images", "check", NAME])
