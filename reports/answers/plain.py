@@ -63,11 +63,14 @@ class Section:
     numbers: Sequence[str] = ()
     below: tuple[str, ...] = ()
 
+    def remark(self) -> str:
+        """The longest line below the table, whose figures are mostly those of the table; empty where there is none."""
+        return max(self.below, key=len, default="")
+
     def shorter(self) -> Section:
-        """The same without its last remark, or where it has none without its table."""
-        end = self.below[-1:] if self.below[-1:] == ("",) else ()
-        if remarks := self.below[: len(self.below) - len(end)]:
-            return replace(self, below=(*remarks[:-1], *end))
+        """The same without that line, or where there is none without its table."""
+        if remark := self.remark():
+            return replace(self, below=tuple(line for line in self.below if line != remark))
         return replace(self, rows=())
 
 

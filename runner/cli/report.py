@@ -226,7 +226,8 @@ def _lines(section: Section, to_stderr: bool) -> list[str]:
 def fitting(sections: Sequence[Section], more: str) -> list[str]:
     """The lines of the answers that fit a screen, and `more` where not all do.
 
-    Remarks make room first, then tables, both from the last answer on, and then the last answers themselves. A pipe has no screen.
+    Remarks make room first, the longest before others, then tables from the last answer on, then the last answers themselves. A pipe
+    has no screen.
     """
     shown = [_lines(section, to_stderr=True) for section in sections]
     last = folded(more, to_stderr=True).split("\n")
@@ -235,11 +236,12 @@ def fitting(sections: Sequence[Section], more: str) -> list[str]:
         return list(chain(*shown))
     room -= len(last)
     left = list(sections)
-    for gives in (lambda section: any(section.below), lambda section: section.rows):
-        for at in reversed(range(len(left))):
-            while sum(map(len, shown)) > room and gives(left[at]):
-                left[at] = left[at].shorter()
-                shown[at] = _lines(left[at], to_stderr=True)
+    while sum(map(len, shown)) > room and any(section.remark() or section.rows for section in left):
+        places = [at for at, section in enumerate(left) if section.rows]
+        at = max(range(len(left)), key=lambda at: len(left[at].remark()))
+        at = at if left[at].remark() else places[-1]
+        left[at] = left[at].shorter()
+        shown[at] = _lines(left[at], to_stderr=True)
     while sum(map(len, shown)) > room and len(shown) > 1:
         shown.pop()
     return [*chain(*shown), *last]

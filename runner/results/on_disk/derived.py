@@ -420,7 +420,8 @@ def _key() -> bytes:
         try:
             return _key_at(own, cached)
         except OSError as error:
-            if error.errno not in _NOT_WRITABLE or own.exists():
+            # Below a HOME in /proc or /sys no folder can be.
+            if error.errno not in (*_NOT_WRITABLE, errno.ENOENT) or own.exists():
                 raise
     try:
         return _key_at(cached)

@@ -211,7 +211,7 @@ def test_a_key_that_an_earlier_release_put_into_the_cache_comes_along(run: Path)
     assert store.read([run], "samples").equals(rows)
 
 
-@pytest.mark.parametrize("data", ["a file", "read-only", "no home"])
+@pytest.mark.parametrize("data", ["a file", "read-only", "no home", "proc"])
 def test_the_key_lies_in_the_cache_where_the_folder_of_the_users_data_takes_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str
 ) -> None:
@@ -219,6 +219,8 @@ def test_the_key_lies_in_the_cache_where_the_folder_of_the_users_data_takes_none
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     if data == "a file":
         (tmp_path / "data").touch()
+    if data == "proc":
+        monkeypatch.setenv("XDG_DATA_HOME", "/proc")
     if data == "no home":
         monkeypatch.delenv("XDG_DATA_HOME")
         monkeypatch.setattr(paths, "home", lambda: None)
