@@ -42,6 +42,9 @@ _REMEDIES = {
     "no telemetry": "measure again where `runner gpus` shows the GPU, with what NVML says of it",
 }
 
+# The answer on a person's own network begins so, below its table.
+_SO = "so: "
+
 # In short, so many cells that are not ranked are named below a table, each in a line of this many characters.
 _MOST_UNRANKED, _LINE = 2, 79
 
@@ -64,8 +67,8 @@ class Section:
     below: tuple[str, ...] = ()
 
     def remark(self) -> str:
-        """The longest line below the table, whose figures are mostly those of the table; empty where there is none."""
-        return max(self.below, key=len, default="")
+        """The longest line below the table that is no answer; empty where there is none."""
+        return max((line for line in self.below if not line.startswith(_SO)), key=len, default="")
 
     def shorter(self) -> Section:
         """The same without that line, or where there is none without its table."""
@@ -256,7 +259,7 @@ def _under(finding: findings.Finding, left: Mapping[str, of_runs.Left], short: b
     if apart := worst_apart(ranked):
         yield _in_one_sentence(finding, *apart)
     elif apart := worst_apart([*ranked, *(cell for cell in others if not cell.unsound)]):
-        yield f"so: which is faster is open; {_the_same(*apart)}"
+        yield f"{_SO}which is faster is open; {_the_same(*apart)}"
 
 
 def _in_one_sentence(finding: findings.Finding, apart: float, in_float64: bool) -> str:
@@ -264,7 +267,7 @@ def _in_one_sentence(finding: findings.Finding, apart: float, in_float64: bool) 
     of = finding.standing
     decided = of is not None and not (of.open or of.starved)
     ratios = standing_words.detail(replace(of, rivals=())).rstrip(".") if of and decided else ""
-    return visible(f"so: {'; '.join(filter(None, [finding.headline, ratios, _the_same(apart, in_float64)]))}", 1000)
+    return visible(f"{_SO}{'; '.join(filter(None, [finding.headline, ratios, _the_same(apart, in_float64)]))}", 1000)
 
 
 def _the_same(apart: float, in_float64: bool) -> str:

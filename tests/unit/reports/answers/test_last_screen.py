@@ -76,12 +76,13 @@ def network(number: int, rows: int) -> Section:
     heads = ("framework", "ms/step", "95 %", "images/s", "vs best", "note")
     remarks = tuple(f"remark {number}.{at} " + "on how sure this is " * 5 for at in range(3))
     answer = "Open between PyTorch 2.13.0 and JAX 0.10.2: PyTorch 2.13.0 got less than half of its CPUs."
-    return Section((f"network {number}", answer), heads, cells, ("ms/step",), (*remarks, ""))
+    so = "so: PyTorch 2.13.0 is fastest; they compute the same"
+    return Section((f"network {number}", answer), heads, cells, ("ms/step",), (*remarks, so, ""))
 
 
 @pytest.mark.parametrize(
     ("networks", "rows", "remarks", "tables", "answers"),
-    [(1, 2, 3, 1, 1), (2, 4, 0, 1, 2), (4, 3, 0, 0, 4), (16, 3, 0, 0, 5)],
+    [(1, 2, 3, 1, 1), (2, 4, 0, 1, 2), (4, 3, 0, 0, 4), (16, 3, 0, 0, 4)],
     ids=["all", "no remarks", "no tables", "the first answers"],
 )
 def test_an_answer_longer_than_a_screen_loses_remarks_then_tables_and_names_the_command_that_has_all(
@@ -96,6 +97,7 @@ def test_an_answer_longer_than_a_screen_loses_remarks_then_tables_and_names_the_
     text = "\n".join(lines)
     counts = [len(re.findall(part, text)) for part in (r"remark \d", "framework ", r"network \d")]
     assert counts == [remarks, tables, answers]
+    assert text.count("so: PyTorch 2.13.0 is fastest") == answers, "this is an answer, too"
     assert ("the whole answer: runner report --text RUN" in lines) is (networks > 1)
 
 
