@@ -115,6 +115,9 @@ class OwnCell(RunningCell):
         """
         measured = own_float64.Steps("a measured step", self.before, self.after, [self.of_step], [self.told], None)
         results, twin = [], own_network.Measured(self.module, self.setup(False))
+        in_eval = network.in_eval()
+        if in_eval:
+            self.facts[rules.OWN_EVAL] = in_eval
         dropout = getattr(self.module, "DROPOUT", False)
         try:
             if dropout == "always":
@@ -123,6 +126,8 @@ class OwnCell(RunningCell):
                 results.append(self.moved("a measured step, with random numbers"))
                 what = "a measured step, without random numbers"
                 measured = own_float64.taken(what, twin, self.before, [self.of_step])
+                drew = own_float64.differ(self.after, measured.after, self.before) > own_float64.RANDOM
+                self.facts[rules.OWN_RANDOM] = "drawn" if drew else "none"
             cases = [own_float64.held(twin, case, self.options.precision) for case in (self.first, measured)]
             losses, checks = own_float64.check(self.options, cases)
         except own_float64.NotInFloat64 as error:

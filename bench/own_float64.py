@@ -42,6 +42,8 @@ LOSS = 64.0
 OPTIMISER = 2.0**-16
 # Steps that are off by more when they are taken again do not follow from their parameters: libraries that add in any order are off by less.
 AGAIN = 0.01
+# Steps with random numbers and without them are apart by more: dropout of one number in ten moves parameters otherwise by a tenth and more.
+RANDOM = 1e-3
 # Below this part of the first losses nothing is left to learn, and rounding moves parameters as much as a step does.
 LEARNT = 1e-6
 # The same of all parameters as one vector, whose scatter is a mean of many numbers.
@@ -85,12 +87,20 @@ def scatter(network, case, precision):
         wide = _scattered(network, case, taken_once, UNIT[precision] * JUMPS[precision])[1]
         jumps = {name: wide[name] / (moved[name] or 1e-300) for name in moved}
     # Once more at the end, too: a fresh network begins its random numbers where the measured one did.
-    again = max(_differ(case.after, after, moved), _differ(_take(network, case.before, case.batches)[0], after, moved))
+    again = max(
+        _apart_of(case.after, after, moved), _apart_of(_take(network, case.before, case.batches)[0], after, moved)
+    )
     return Scatter(loss, parameters, jumps, max(again, off(case.losses, told)))
 
 
-def _differ(one, other, moved):
-    """How far two results of the same steps are apart, as a part of all that they moved."""
+def differ(one, other, before):
+    """How far two results of the same steps from `before` are apart, as a part of all that the second moved."""
+    moved = {name: float(np.linalg.norm(other[name] - before[name])) for name in other if _is_parameter(name)}
+    return _apart_of(one, other, moved)
+
+
+def _apart_of(one, other, moved):
+    """The same, by name -> how far each parameter moved."""
     apart = np.linalg.norm([np.linalg.norm(one[name] - other[name]) for name in moved])
     return float(apart) / (float(np.linalg.norm(list(moved.values()))) or 1e-300)
 

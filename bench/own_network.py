@@ -26,6 +26,8 @@ from bench.errors import BenchError, DataError, Unsupported
 
 # Batches that are drawn before anything is measured, and taken in turn.
 POOL = 8
+# Layers that a sentence names.
+MOST_LAYERS = 4
 
 
 class NetworkError(BenchError):
@@ -141,6 +143,12 @@ class Measured(contract._Adapter):
                 % (os.path.basename(self._path), self._state.HOLDS)
             )
         return found
+
+    def in_eval(self):
+        """The layers that are in eval() mode and compute otherwise there, in words; empty where none is, or without such a mode."""
+        layers = self._state.in_eval(self.network)
+        named = ", ".join(layers[:MOST_LAYERS])
+        return named + (" and %d more" % (len(layers) - MOST_LAYERS) if len(layers) > MOST_LAYERS else "")
 
     def restore(self, values):
         """Set all that `values` told. Raises DataError where a step made an attribute that was not there."""

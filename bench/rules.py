@@ -38,6 +38,8 @@ _OWN_PRESETS = {"quick": (10, 30, 0.01), "standard": (90, 100, 0.005), "full": (
 # measured, those of the first steps first, and how far the same steps scatter.
 OWN_LOSSES, OWN_BATCHES, OWN_NAMES = "network_float64_losses", "network_batches", "network_parameters"
 OWN_WHY, OWN_SEEDS, OWN_SCATTER = "network_not_in_float64", "network_losses_of_seeds", "network_losses_scatter"
+# Of one whose DROPOUT is True: "drawn" if its measured step drew random numbers, else "none". And its layers that are in eval() mode.
+OWN_RANDOM, OWN_EVAL = "network_random_numbers", "network_layers_in_eval_mode"
 # The largest error that a host believes of a network's own steps, whatever bound the cell derived: of a loss relative to it, of a
 # tensor's movement relative to that, and how many tensors stayed.
 OWN_BOUNDS = {

@@ -20,7 +20,7 @@ from reports.data.costs import Cost
 from reports.data.model import MeasuredCell, Ranked, Tables
 from reports.wording import device_name, listing, number, percent, plural, says_nothing
 from runner.results.on_disk.image_names import NO_LOCK, is_address
-from runner.results.rank.own_agreement import worst_apart
+from runner.results.rank.own_agreement import in_eval, worst_apart
 from runner.text import visible
 
 # Enough for the data to show how far repeats differ.
@@ -256,6 +256,8 @@ def _under(finding: findings.Finding, left: Mapping[str, of_runs.Left], short: b
     if len(ranked) > 1:
         yield from _confidence(finding, left, short)
     yield from _remedies([finding])
+    eval_of = {cell.label: words for cell in (*ranked, *others) if (words := in_eval(cell))}
+    yield from (visible(f"note: {label}: {words}", 600) for label, words in eval_of.items())
     if apart := worst_apart(ranked):
         yield _in_one_sentence(finding, *apart)
     elif apart := worst_apart([*ranked, *(cell for cell in others if not cell.unsound)]):

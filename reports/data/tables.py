@@ -47,7 +47,7 @@ from runner.results.gpu_facts import bare_model
 from runner.results.known_issues import known_issues
 from runner.results.on_disk import isolation, parcel_origin, schema
 from runner.results.on_disk.observed import observed
-from runner.results.rank.own_agreement import agreed, rested
+from runner.results.rank.own_agreement import agreed, in_eval, rested
 from runner.results.rank.ranking import scatter_by_model
 from runner.results.rows import Place, Row, by_repeat, columns, in_order, parts, rows_of
 
@@ -246,6 +246,7 @@ def _cell(
             *dict.fromkeys(filter(None, (isolation.caveat(isolation.of_row(row)) for row in rows))),
             *filter(None, [parcel_origin.caveat(row.get("origin") for row in rows)]),
             *_no_telemetry(rows),
+            *filter(None, [in_eval(stored)]),
         ),
         compiled_repeats=sum((row.get("jit_cache_grew_bytes") or 0) > 0 for row in rows),
         device_proof=device_proof(rows),

@@ -108,6 +108,17 @@ def test_a_run_keeps_the_file_that_it_measured(tmp_path: Path) -> None:
     assert read(file).name in said
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_layers_that_were_left_in_eval_mode_are_told(tmp_path: Path) -> None:
+    text = own_files()[TORCH].replace("Residual(32), ", "nn.BatchNorm2d(32), ")
+    text = text.replace("        self.optimizer = torch", "        self.model.eval()\n        self.optimizer = torch")
+    events = measured(laid(tmp_path, TORCH, text), "torch")
+    assert [check for check in checks(events) if not check["passed"]] == []
+    (settings,) = [event["settings"] for event in events if event["event"] == "environment"][-1:]
+    assert dict(settings)[rules.OWN_EVAL] == "model.1 (BatchNorm2d)"  # type: ignore[call-overload]
+
+
 def test_the_page_has_a_short_file_for_each_framework() -> None:
     assert {framework_of(name) for name in own_files()} == set(IMAGES)
     assert all(len(text.splitlines()) < 40 for text in own_files().values())

@@ -66,6 +66,20 @@ def restore(network, values):
             setattr(network, name, put_back)
 
 
+def in_eval(network):
+    """eval() of flax's modules sets these."""
+    found = []
+    for name, module in sorted(vars(network).items()):
+        for path, layer in nnx.iter_graph(module) if isinstance(module, nnx.Module) else ():
+            if getattr(layer, "use_running_average", False) is True or _drops_nothing(layer):
+                found.append("%s (%s)" % (".".join(map(str, (name,) + path)), type(layer).__name__))
+    return found
+
+
+def _drops_nothing(layer):
+    return isinstance(layer, nnx.Dropout) and layer.rate > 0 and layer.deterministic is True
+
+
 def widen(network):
     """JAX computes in float64 since before the network was built; what it draws otherwise is set anew."""
 

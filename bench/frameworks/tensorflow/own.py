@@ -56,6 +56,11 @@ def restore(network, values):
         variable.assign(np.array(values[name]).astype(dtype))
 
 
+def in_eval(network):
+    """Keras keeps no mode: each call says whether it trains."""
+    return []
+
+
 def widen(network):
     """Keras builds in float64 since before the network was built; what it draws otherwise is set anew."""
 

@@ -75,6 +75,23 @@ def _restore_optimizer(name, optimizer, values):
     optimizer.load_state_dict({"state": state, "param_groups": stored["param_groups"]})
 
 
+def _by_mode(module):
+    """True if a module computes otherwise in eval() mode: dropout, also between the layers of an LSTM, and batch normalisation."""
+    if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+        return module.track_running_stats
+    share = module.p if isinstance(module, torch.nn.modules.dropout._DropoutNd) else getattr(module, "dropout", 0)
+    return isinstance(share, float) and share > 0
+
+
+def in_eval(network):
+    return [
+        "%s.%s (%s)" % (name, key, type(layer).__name__)
+        for name, module in _of(network, torch.nn.Module)
+        for key, layer in module.named_modules()
+        if not layer.training and _by_mode(layer)
+    ]
+
+
 def widen(network):
     """Let the network compute in float64. It was built in float32, so that it draws what the measured one draws."""
     torch.set_default_dtype(torch.float64)

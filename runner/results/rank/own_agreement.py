@@ -98,6 +98,8 @@ class _Told(NamedTuple):
     # Empty where the losses are of float64.
     why_not: str
     scatter: float
+    # The word "drawn" or "none" on the random numbers of its measured step; empty where it declares none, and in older runs.
+    random: str
 
 
 def agreed(cells: Sequence[Cell]) -> list[Cell]:
@@ -117,6 +119,21 @@ def worst_apart(cells: Sequence[StoredCell]) -> tuple[float, bool] | None:
     return max(max(step) - min(step) for step in steps) / largest, not any(facts.why_not for facts in reported)
 
 
+def in_eval(cell: StoredCell) -> str:
+    """A sentence on a network that computes as in evaluation while it is trained; empty where nothing shows that it does.
+
+    That may be meant, as where only the head is trained, so it refuses nothing.
+    """
+    settings = cell.environment.get("settings")
+    if not rules.is_own(cell.key.workload) or not isinstance(settings, dict):
+        return ""
+    if layers := settings.get(rules.OWN_EVAL):
+        return f"layers are in eval() mode while it is measured: {layers}; call train() before a step that trains them"
+    if settings.get(rules.OWN_RANDOM) == "none":
+        return "DROPOUT is True, and its measured step draws no random numbers: look for eval(), or leave DROPOUT out"
+    return ""
+
+
 def _told(cell: StoredCell) -> _Told | None:
     """The facts by which a cell is held; None of any other cell, and where it did not tell them."""
     settings = cell.environment.get("settings")
@@ -130,7 +147,9 @@ def _told(cell: StoredCell) -> _Told | None:
     except (TypeError, ValueError):
         return None
     batches, names = str(settings.get(rules.OWN_BATCHES)), str(settings.get(rules.OWN_NAMES) or "")
-    return _Told(batches, names, numbers, why_not, scatter) if all(map(math.isfinite, (*numbers, scatter))) else None
+    random = str(settings.get(rules.OWN_RANDOM) or "")
+    told = _Told(batches, names, numbers, why_not, scatter, random)
+    return told if all(map(math.isfinite, (*numbers, scatter))) else None
 
 
 def _held(cell: Cell, mine: _Told, reported: Sequence[tuple[Cell, _Told]]) -> Cell:
@@ -155,6 +174,9 @@ def _apart(mine: _Told, theirs: _Told, name: str, precision: str) -> str:
     """The difference of another image, as a clause; empty where nothing is seen."""
     if mine.batches != theirs.batches:
         return f"its batches are not those of {name}: draw all that batch() draws from its argument"
+    if mine.random and theirs.random and mine.random != theirs.random:
+        draws, not_there = ("", "none") if mine.random == "drawn" else ("no ", "some")
+        return f"its measured step draws {draws}random numbers, and that of {name} draws {not_there}: look for eval() in the file"
     largest = max(map(abs, (*mine.losses, *theirs.losses)), default=0.0) or 1.0
     most, of = _most_apart(mine, theirs, largest, precision)
     for step, (own, other) in enumerate(zip(mine.losses, theirs.losses, strict=False), 1):

@@ -402,3 +402,19 @@ def test_a_number_whose_gradient_is_rounding_may_turn_and_one_in_a_hundred_may_n
     checks = own_float64._compared(case, (0.0, 0.0), right, "fp32")
     (error, bound) = next(each[2:] for each in checks if each[0] == "parameter")
     assert (error <= bound) == holds
+
+
+DROPS = "        if self.training: x = x * (self.random.uniform(0, 1, x.shape) > 0.1)\n        hidden = np.tanh("
+
+
+@pytest.mark.parametrize(("change", "random"), [(DROPS, "drawn"), ("        hidden = np.tanh(", "none")])
+def test_a_declared_dropout_that_is_off_is_told(cell: Cell, change: str, random: str) -> None:
+    """The measured step in eval() mode: nothing is wrong with what it computes, and it is less work than the file says."""
+    text = planted("        hidden = np.tanh(", change).replace("ITEMS = 8", "ITEMS = 8\nDROPOUT = True")
+    assert of(cell(text), "environment")[-1]["settings"][rules.OWN_RANDOM] == random
+
+
+def test_layers_in_eval_mode_are_told(cell: Cell) -> None:
+    text = planted("        self.taken = 0\n", "        self.taken = 0\n        self.in_eval = list('abcdef')\n")
+    assert of(cell(text), "environment")[-1]["settings"][rules.OWN_EVAL] == "a, b, c, d and 2 more"
+    assert rules.OWN_EVAL not in of(cell(NETWORK), "environment")[-1]["settings"]

@@ -66,3 +66,29 @@ def test_images_without_float64_are_proved_by_agreement(tmp_path: Path, monkeypa
     assert said(run)[-1].endswith("they compute the same (worst loss off by 0, by agreement)")
     rows = [row for section in sections(tables.load([run])) for row in section.rows]
     assert ["proved by agreement" in row[-1] for row in rows] == [True, True]
+
+
+def test_images_one_of_which_draws_random_numbers_are_not_ranked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout that is off in one image alone computes the same without random numbers, and is less work."""
+    run = run_of(tmp_path, monkeypatch, TOLD | {rules.OWN_RANDOM: "drawn"}, TOLD | {rules.OWN_RANDOM: "none"})
+    cells = [cell for workload in tables.load([run]).workloads for group in workload.groups for cell in group.cells]
+    assert sorted(cell.unsound.partition(",")[0] for cell in cells) == [
+        "its measured step draws no random numbers",
+        "its measured step draws random numbers",
+    ]
+
+
+@pytest.mark.parametrize(
+    "told", [{rules.OWN_EVAL: "model.1 (BatchNorm2d)"}, {rules.OWN_RANDOM: "none"}], ids=["layers", "dropout"]
+)
+def test_eval_mode_is_noted_and_refuses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: dict[str, str]
+) -> None:
+    run = run_of(tmp_path, monkeypatch, TOLD, TOLD | told)
+    assert [line.partition(":")[0] for line in said(run)][-2:] == ["note", "so"]
+    assert "eval()" in said(run)[-2]
+    (workload,) = tables.load([run]).workloads
+    noted = [caveat for group in workload.groups for caveat in group.caveats if "eval()" in caveat]
+    assert len(noted) == 1
