@@ -371,14 +371,20 @@ def _precision_reason(precision: str, workload: Workload, image: Image, gpu: Gpu
 # The order in which cells are measured where time is short: a broad view first, the depth later. Pure.
 
 
-def tiers(cells: Sequence[Cell], images: Mapping[str, Image], contending: bool = False) -> list[list[Cell]]:
+def tiers(
+    cells: Sequence[Cell],
+    images: Mapping[str, Image],
+    contending: bool = False,
+    named: Collection[str] = (),
+) -> list[list[Cell]]:
     """The cells in groups, the most telling group first. Each cell is in one group.
 
     `contending`: the modes of a framework are planned to find its fastest, so each of them is as usual as the others.
+    `named`: the words of the request on images. An image that has its own name there counts as a newest one: the person compares it.
 
     GPU cells come before CPU cells. Of each kind of device: the newest image of the frameworks that most people use, with the workloads of
-    the Rosetta stone, at every precision; the same of the other frameworks, at the first precision; the other cells of these images; the
-    cells of older images.
+    the Rosetta stone and the person's own, at every precision; the same of the other frameworks, at the first precision; the other cells
+    of these images; the cells of older images.
     In a group the frameworks that most people use come first.
     """
     newest = _newest(cells, images)
@@ -387,10 +393,11 @@ def tiers(cells: Sequence[Cell], images: Mapping[str, Image], contending: bool =
     usual = {name: getattr(cells[0], name) for name in names} if cells else {}
     groups: dict[tuple[int, int], list[Cell]] = {}
     for cell in cells:
-        is_newest = newest[_family(cell)] == cell.image
+        is_newest = cell.image in named or newest[_family(cell)] == cell.image
         is_usual = all(getattr(cell, name) == value for name, value in usual.items())
         is_first = cell.framework in FIRST_FRAMEWORKS
-        if is_newest and is_usual and cell.workload in ROSETTA and (is_first or cell.precision == cells[0].precision):
+        is_asked = cell.workload in ROSETTA or rules.is_own(cell.workload)
+        if is_newest and is_usual and is_asked and (is_first or cell.precision == cells[0].precision):
             tier = 0 if is_first else 1
         else:
             tier = 2 if is_newest else 3

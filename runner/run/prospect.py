@@ -114,7 +114,7 @@ class Prospect:
         cells = self.plan.cells
         parts = {name: self.engine.parts(self.images[name]) for name in dict.fromkeys(cell.image for cell in cells)}
         contending = self.options.modes == BEST
-        groups = tiers(cells, self.images, contending)
+        groups = tiers(cells, self.images, contending, self.options.images)
         unsettled = budget.NotYetKnown(cells) if contending and self.options.repeats is None else None
         return budget.Agenda(self.machine, self.durations, groups, parts, self.repeats, unsettled, contending)
 

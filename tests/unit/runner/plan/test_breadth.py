@@ -68,5 +68,16 @@ def test_versions_are_compared_as_numbers_and_one_that_is_none_is_the_oldest(tmp
     assert [[cell.image for cell in group] for group in tiers(cells, images)] == [["b"], ["a", "c"]]
 
 
+def test_images_that_were_named_and_a_network_of_ones_own_are_compared_first(tmp_path: Path) -> None:
+    """A person names two images and a network: all repeats of the newer image alone would answer nothing."""
+    named = {"torch-2.13.0-cpu": "2.13.0", "docker:mine:1": "1.13.0"}
+    versions = named | {"torch-2.12.1-cpu": "2.12.1"}
+    cells = [make_cell(image=name, workload=work) for name in versions for work in ("net@0123456789ab", "gpt-bytes")]
+    images = {name: image(tmp_path, framework_version="2.0") for name in versions}
+    images = {name: images[name].model_copy(update={"framework_version": versions[name]}) for name in versions}
+    first, *_ = tiers(cells, images, named=(*named, "torch-2.12*"))
+    assert {(cell.image, cell.workload) for cell in first} == {(name, "net@0123456789ab") for name in named}
+
+
 def test_no_cells_are_no_groups() -> None:
     assert tiers([], {}) == []
