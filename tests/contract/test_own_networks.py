@@ -77,6 +77,21 @@ def test_a_step_that_leaves_something_undone_is_refused(tmp_path: Path, mistake:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_schedule_that_moves_the_momentum_is_proved(tmp_path: Path) -> None:
+    schedule = "torch.optim.lr_scheduler.CyclicLR(self.optimizer, 1e-4, 1e-3, 50, base_momentum=0.1)"
+    text = own_files()[TORCH].replace("Residual(32), ", "").replace("Adam(self", "SGD(momentum=0.9, params=self")
+    text = text.replace("lr=1e-3)\n", f"lr=1e-3)\n        self.schedule = {schedule}\n")
+    text = text.replace(
+        "        self.optimizer.step()\n", "        self.optimizer.step()\n        self.schedule.step()\n"
+    )
+    assert "self.schedule.step" in text
+    found = checks(measured(laid(tmp_path, TORCH, text), "torch"))
+    assert found
+    assert [check for check in found if not check["passed"]] == []
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_run_keeps_the_file_that_it_measured(tmp_path: Path) -> None:
     """From the command line: a row that says which file it is of; --resume goes on with the copy, and an edited file is another network."""

@@ -36,9 +36,22 @@ def values(network):
                     array = _array(value) if isinstance(value, torch.Tensor) else np.array(value)
                     found["optimizer/%s.%s.%s" % (name, index, key)] = array
         for index, group in enumerate(stored["param_groups"]):
-            found["rate/%s.%d" % (name, index)] = np.array(float(group["lr"]))
+            for key, numbers in _settings(group).items():
+                found["rate/%s.%d.%s" % (name, index, key)] = np.array([float(each) for each in numbers])
     for name, schedule in _of(network, _Schedule):
         found.update(("schedule/%s.%s" % (name, key), np.array(value)) for key, value in _numbers(schedule).items())
+    return found
+
+
+def _settings(group):
+    """Name -> the numbers of an optimiser's group that a schedule may change: the rate, the momentum, the two betas of Adam."""
+    found = {}
+    for key, value in group.items():
+        numbers = value if isinstance(value, (tuple, list)) else (value,)
+        if key != "params" and all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in numbers):
+            found[key] = numbers
+        elif isinstance(value, torch.Tensor):
+            found[key] = (float(value),)
     return found
 
 
@@ -71,7 +84,10 @@ def _restore_optimizer(name, optimizer, values):
             tensor = torch.from_numpy(np.array(value))
             state.setdefault(int(index), {})[what] = tensor.float() if what == "step" else tensor
     for index, group in enumerate(stored["param_groups"]):
-        group["lr"] = float(values["rate/%s.%d" % (name, index)])
+        for key, numbers in _settings(group).items():
+            told = values["rate/%s.%d.%s" % (name, index, key)]
+            numbers = [type(was)(number) for was, number in zip(numbers, told)]
+            group[key] = type(group[key])(numbers) if isinstance(group[key], (tuple, list)) else numbers[0]
     optimizer.load_state_dict({"state": state, "param_groups": stored["param_groups"]})
 
 
