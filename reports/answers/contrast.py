@@ -32,9 +32,6 @@ MAY_BE_ABSENT = re.compile(r"setting ((variable|file) .+|allocator)")
 # A cell has recorded the facts of its installation where it has one of these (bench/speed.py).
 _OF_INSTALLATION = ("setting numpy_blas", "setting installed_by", "setting openmp", "setting blas")
 
-# The library that every distribution has, and that is several times slower than any other: as a file, and as PyTorch names it.
-_REFERENCE_BLAS = re.compile(r"(^|/)(blas/)?lib(c?blas|lapack)\.so|^generic$")
-
 # The first that fits counts. What fits none comes after them.
 _ORDER = (
     re.compile(r"setting (variable|file) .+"),
@@ -50,16 +47,17 @@ _LAST = re.compile(r"image|lock|code|data")
 
 def likely_place(name: str, before: str, after: str) -> int:
     """The place of a fact with these two values: a small one stands before a large one."""
-    if name.startswith("setting ") and "blas" in name and is_reference_blas(before) != is_reference_blas(after):
+    # Debian builds PyTorch for any BLAS, so the files that are loaded tell, and not what it was built with.
+    if name == "setting blas" and has_reference_blas(before) != has_reference_blas(after):
         return 0
     if _LAST.fullmatch(name):
         return len(_ORDER) + 2
     return next((at for at, pattern in enumerate(_ORDER, start=1) if pattern.fullmatch(name)), len(_ORDER) + 1)
 
 
-def is_reference_blas(value: str) -> bool:
-    """True if a value of the facts on the BLAS is the reference implementation's."""
-    return bool(_REFERENCE_BLAS.search(value))
+def has_reference_blas(files: str) -> bool:
+    """True if one of the files in a value of "setting blas" is the reference implementation."""
+    return any(roles.is_reference_blas(file) for file in files.split("; "))
 
 
 def has_installation(names: Container[str]) -> bool:

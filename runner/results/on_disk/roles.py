@@ -7,6 +7,7 @@ explains how long steps took, such as a clock. result: it was measured. provenan
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -184,3 +185,13 @@ def shown(name: str, value: object) -> str | MemorySize:
     if name == "memory_bytes" and isinstance(value, int):
         return MemorySize(value)
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+# The reference implementation is several times slower than any other. Debian's lies in a folder of that name, one that was built from
+# source in the usual folders of libraries. Every other one has a name of its own, or a folder of that name.
+_REFERENCE_BLAS = re.compile(r"(/blas|/lib|/lib64|/[a-z0-9_]+-linux-gnu[a-z0-9]*)/lib(c?blas)\.so[.0-9]*$")
+
+
+def is_reference_blas(path: str) -> bool:
+    """True if this file is the reference BLAS."""
+    return bool(_REFERENCE_BLAS.search(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from runner.engines.base import Engine, EngineError, Launch, ReadyImage, Running
 from runner.engines.probe import printed
 from runner.engines.process.process import start_process
 from runner.errors import UserError, first_problem
+from runner.results.on_disk.roles import is_reference_blas
 from runner.results.validate import Frozen
 
 PROBE = "bench.ceilings"
@@ -134,8 +134,6 @@ _NO_FRAMEWORK = "none"
 _LIMIT_SECONDS_YARDSTICK = 30.0
 _MOST_BYTES = 64 * 1024
 
-# Debian's reference BLAS lies in a folder of that name, built from source in the usual folders of libraries. Every other one has a name.
-_REFERENCE_BLAS = re.compile(r"(/blas|/lib|/lib64|/[a-z0-9_]+-linux-gnu[a-z0-9]*)/lib(c?blas)\.so[.0-9]*$")
 OF_THE_DISTRIBUTION = (
     "on Debian and Ubuntu `apt-get install libopenblas0-pthread` puts OpenBLAS in its place; or install the wheel"
 )
@@ -188,4 +186,4 @@ def shortfall(framework: str, rates: Ceilings, yardstick: Ceilings) -> Shortfall
 
 def reference_blas(libraries: Sequence[str]) -> str | None:
     """The path of the reference BLAS, if it is the one that is loaded."""
-    return next((path for path in libraries if _REFERENCE_BLAS.search(path)), None)
+    return next((path for path in libraries if is_reference_blas(path)), None)
