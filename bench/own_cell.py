@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import os
 
 import numpy as np
 
@@ -41,11 +42,7 @@ class OwnCell(RunningCell):
 
     def load_data(self):
         self.batches = own_network.draw(self.module, self.options.seed)
-        digest = hashlib.sha256()
-        for array in (array for batch in self.batches for array in batch):
-            digest.update(("%s %s " % (array.dtype, array.shape)).encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
-        self.data_digest = digest.hexdigest()
+        self.data_digest = _digest(self.batches)
         items = len(self.batches) * self.batch
         self.emit("data", name=rules.OWN, source="generated", sha256=self.data_digest, train_items=items, test_items=0)
         return self.batches
@@ -56,10 +53,19 @@ class OwnCell(RunningCell):
         names = hashlib.sha256("\n".join(shapes).encode()).hexdigest()[:16]
         self.facts = {rules.OWN_BATCHES: self.data_digest[:16], rules.OWN_NAMES: names}
         self.first = self.first_steps(network, 0)
+        self.hold_batches()
 
     def first_steps(self, network, seed):
         """The Steps from parameters that are drawn by a seed."""
         return own_float64.taken("the first step", network, network.begin(seed), self.batches[:FIRST_STEPS])
+
+    def hold_batches(self):
+        """Raise DataError if a step changed its batch: the next step with it, and the one that is taken again, would have another."""
+        if _digest(self.batches) != self.data_digest:
+            raise DataError(
+                "%s: step() changes its batch in place: copy what it changes, as x = x.clone() or x = x.copy() does"
+                % os.path.basename(self.module.__file__)
+            )
 
     def fill(self, network, batches, random):
         """It has drawn its own parameters."""
@@ -113,6 +119,7 @@ class OwnCell(RunningCell):
 
         Where its steps draw random numbers, a network without them takes the measured step once more.
         """
+        self.hold_batches()
         measured = own_float64.Steps("a measured step", self.before, self.after, [self.of_step], [self.told], None)
         results, twin = [], own_network.Measured(self.module, self.setup(False))
         in_eval = network.in_eval()
@@ -158,6 +165,14 @@ class OwnCell(RunningCell):
 
     def found(self):
         return self.facts
+
+
+def _digest(batches):
+    digest = hashlib.sha256()
+    for array in (array for batch in batches for array in batch):
+        digest.update(("%s %s " % (array.dtype, array.shape)).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _listed(losses):

@@ -213,11 +213,20 @@ def quoting(path):
     except BenchError:
         raise
     except MemoryError as error:
-        raise MemoryError("%s: %s" % (_where(path, error), error))
+        raise MemoryError("%s: %s" % (_where(path, error), _said(error)))
     except (Exception, SystemExit) as error:
-        if "out of memory" in str(error).lower() or "RESOURCE_EXHAUSTED" in str(error):
+        said = _said(error)
+        if "out of memory" in said.lower() or "RESOURCE_EXHAUSTED" in said:
             raise
-        raise NetworkError("%s: %s: %s" % (_where(path, error), type(error).__name__, error))
+        raise NetworkError("%s: %s: %s" % (_where(path, error), type(error).__name__, said))
+
+
+def _said(error):
+    """The words of an error of a person's own, which may raise themselves."""
+    try:
+        return str(error)
+    except Exception as fault:
+        return "(its own words raise %s)" % type(fault).__name__
 
 
 def _where(path, error):

@@ -33,6 +33,11 @@ def error_kind(error, framework):
     return "bug" if inside else "framework"
 
 
+def _unicode(words):
+    """These words, of which an event holds no lone surrogate. Python makes them of bytes that are no text, such as a file's name."""
+    return words.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def run(options, emitter):
     """Run a cell; returns the process's exit status."""
     cell = None
@@ -45,8 +50,8 @@ def run(options, emitter):
         emitter.emit(
             "error",
             kind=error_kind(error, framework),
-            message=str(error)[:MAX_STRING] or type(error).__name__,
-            traceback=traceback.format_exc()[-MAX_STRING:],
+            message=_unicode(str(error))[:MAX_STRING] or type(error).__name__,
+            traceback=_unicode(traceback.format_exc())[-MAX_STRING:],
         )
         emitter.emit("end", status="failed", stop="none", noise=None, steps=cell.steps if cell else 0)
         return 1
