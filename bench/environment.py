@@ -25,6 +25,34 @@ def _first_line(path, key):
     return ""
 
 
+def free_memory():
+    """The bytes that this process may still take; None where nothing tells. Of a container's limit it has its own part by now."""
+    found = []
+    available, own = (
+        _first_line("/proc/meminfo", "MemAvailable").split(),
+        _first_line("/proc/self/status", "VmRSS").split(),
+    )
+    if available:
+        found.append(int(available[0]) * 1024)
+    for path in _LIMITS:
+        limit = _number_in(path)
+        if limit is not None and own:
+            found.append(max(0, limit - int(own[0]) * 1024))
+    return min(found) if found else None
+
+
+# A container's limit of memory, of both versions of cgroups.
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def _number_in(path):
+    try:
+        with open(path) as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
 def host():
     """The protocol's `host`: CPU model, usable processors, memory in bytes, kernel, whether inside a container."""
     memory = _first_line("/proc/meminfo", "MemTotal").split()

@@ -54,6 +54,7 @@ class OwnCell(RunningCell):
         self.facts = {rules.OWN_BATCHES: self.data_digest[:16], rules.OWN_NAMES: names}
         self.first = self.first_steps(network, 0)
         self.hold_batches()
+        own_float64.refuse_large(self.first.after)
 
     def first_steps(self, network, seed):
         """The Steps from parameters that are drawn by a seed."""

@@ -8,13 +8,14 @@ its precision rounds, and by so much as those steps scatter a step may be off.
 import collections
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 
 import numpy as np
 
-from bench import contract, own_network, rules
+from bench import contract, environment, own_network, rules
 from bench.errors import BenchError, Unsupported
 
 # Relative error of rounding to nearest.
@@ -48,6 +49,9 @@ RANDOM = 1e-3
 LEARNT = 1e-6
 # The same of all parameters as one vector, whose scatter is a mean of many numbers.
 TOGETHER = 3.0
+# Of the bytes of all that training changes, in float64, the proof takes so many times as much more: in memory the steps of two cases, those
+# from rounded values and the process beside it; on the disk what both cases begin with, in float32.
+MEMORY, DISK = 5.0, 1.2
 # The seconds after which the process is ended: the cell's own limit comes later.
 PATIENCE_SECONDS = 600
 
@@ -148,7 +152,7 @@ def check(options, cases):
     """(The float64 losses of the first case, a list of (quantity, tensor, error, bound)). cases: a list of Steps that are `held`."""
     with tempfile.TemporaryDirectory(prefix="own-") as folder:
         for number, case in enumerate(cases):
-            arrays = {"before/" + name: value for name, value in case.before.items()}
+            arrays = {"before/" + name: _short(value) for name, value in case.before.items()}
             for step, batch in enumerate(case.batches):
                 arrays.update(("batch/%d/%d" % (step, place), array) for place, array in enumerate(batch))
             np.savez(os.path.join(folder, "%d.npz" % number), **arrays)
@@ -178,6 +182,29 @@ def check(options, cases):
                     "take more ITEMS or a lower rate, so that something is left to learn" % (case.what, losses[0], size)
                 )
     return found["losses"][0], checks
+
+
+def _short(value):
+    """A tensor in half of its bytes where it loses nothing: what a network keeps in float32. A container's /tmp has 2 GB."""
+    short = value.astype("float32") if value.dtype == np.float64 else value
+    return short if np.array_equal(short, value) else value
+
+
+def refuse_large(values):
+    """Raise Unsupported where the proof would need more memory than there is. values: all that training changes, after a step."""
+    size = sum(value.nbytes for value in values.values())
+    rooms = (
+        ("of memory", MEMORY * size, environment.free_memory()),
+        ("in " + tempfile.gettempdir(), DISK * size, shutil.disk_usage(tempfile.gettempdir()).free),
+    )
+    for where, need, room in rooms:
+        if room is not None and need > room:
+            count = sum(value.size for name, value in values.items() if _is_parameter(name))
+            raise Unsupported(
+                "the proof of its %.0f million parameters takes about %.1f GB more %s, and %.1f GB are free there: end other "
+                "programs, take a larger machine, or measure fewer of its layers"
+                % (count / 1e6, need / 1e9, where, room / 1e9)
+            )
 
 
 def _run(options, folder):
@@ -221,10 +248,13 @@ def _found(options):
     state.widen(network.network)
     found = []
     while os.path.isfile(os.path.join(options.case, "%d.npz" % len(found))):
-        with np.load(os.path.join(options.case, "%d.npz" % len(found))) as stored:
+        stored_at = os.path.join(options.case, "%d.npz" % len(found))
+        with np.load(stored_at) as stored:
             before, batches = _read(stored)
+        os.remove(stored_at)
         after, losses = _take(network, before, batches)
-        np.savez(os.path.join(options.case, "after.%d.npz" % len(found)), **after)
+        moved = {name: value for name, value in after.items() if _is_parameter(name)}
+        np.savez(os.path.join(options.case, "after.%d.npz" % len(found)), **moved)
         found.append(losses)
     return {"losses": found}
 
@@ -235,11 +265,15 @@ def _read(stored):
     for key in stored.files:
         kind, _, name = key.partition("/")
         if kind == "before":
-            before[name] = stored[key]
+            before[name] = _wide(stored[key])
         else:
-            array, (step, place) = stored[key], map(int, name.split("/"))
-            batches.setdefault(step, {})[place] = array.astype("float64") if array.dtype.kind == "f" else array
+            step, place = map(int, name.split("/"))
+            batches.setdefault(step, {})[place] = _wide(stored[key])
     return before, [[batch[place] for place in sorted(batch)] for _, batch in sorted(batches.items())]
+
+
+def _wide(array):
+    return array.astype("float64") if array.dtype.kind == "f" else array
 
 
 def _compared(case, told, right, precision):

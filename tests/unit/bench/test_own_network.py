@@ -6,14 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bench import own_float64, rules
+from bench import environment, own_float64, rules
+from bench.errors import Unsupported
 from bench.protocol import parse
 from runner.catalog.images import PROJECT
 
@@ -429,3 +432,25 @@ def test_layers_in_eval_mode_are_told(cell: Cell) -> None:
     text = planted("        self.taken = 0\n", "        self.taken = 0\n        self.in_eval = list('abcdef')\n")
     assert of(cell(text), "environment")[-1]["settings"][rules.OWN_EVAL] == "a, b, c, d and 2 more"
     assert rules.OWN_EVAL not in of(cell(NETWORK), "environment")[-1]["settings"]
+
+
+@pytest.mark.parametrize("place", ["memory", "/tmp"])
+def test_a_network_whose_proof_takes_more_than_there_is_says_so_before_it_is_measured(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    values = {"parameter/w": np.zeros(1000), "optimizer/m": np.zeros(1000)}
+    room = 79_000 if place == "memory" else None
+    monkeypatch.setattr(environment, "free_memory", lambda: room)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: "/tmp")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9 if place == "memory" else 19_000))
+    with pytest.raises(Unsupported, match=f"takes about 0.0 GB more (of|in) {place}, and 0.0 GB are free there"):
+        own_float64.refuse_large(values)
+    monkeypatch.setattr(environment, "free_memory", lambda: 81_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=20_000))
+    own_float64.refuse_large(values)
+
+
+def test_what_a_network_keeps_in_float32_is_handed_on_in_half_of_its_bytes() -> None:
+    narrow, wide, whole = np.array([0.5, 1.25]), np.array([0.1]), np.array([2**40 + 1])
+    assert [own_float64._short(each).nbytes for each in (narrow, wide, whole)] == [8, 8, 8]
+    assert all(np.array_equal(own_float64._short(each), each) for each in (narrow, wide, whole))
