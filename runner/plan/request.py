@@ -23,7 +23,7 @@ class Request(Frozen):
     images: tuple[str, ...] = Field(
         default=(),
         description="Image names, patterns like 'torch-*', or images of no catalog: docker:REPOSITORY:TAG, "
-        "docker:REPOSITORY@sha256:DIGEST, docker:./FILE.tar; default: all of the catalog.",
+        "docker:REPOSITORY@sha256:DIGEST, docker:./FILE.tar, sif:FILE.sif; default: all of the catalog.",
     )
     frameworks: tuple[str, ...] = Field(default=(), description="Names between commas; default: all.")
     workloads: tuple[str, ...] = Field(
