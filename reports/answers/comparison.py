@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
+from bench import rules
 from reports.answers import export, overview
 from reports.answers import left as of_runs
 from reports.answers.contrast import ALPHA, METHOD, OF_EVERY_IMAGE, Contrast, Side, as_ranked, shown
@@ -200,6 +201,7 @@ class Comparison:
                 parts.append(
                     f"{column.head} {_some(values[0])} in {visible(self.a, 80)}, {_some(values[1])} in {visible(self.b, 80)}"
                 )
+        parts += [f"the file of {name} changed between them" for name in _changed_files(*sides)]
         return "; ".join(parts)
 
 
@@ -224,6 +226,15 @@ def comparison(tables: Tables, a: str, b: str, by: str | None = None, margin: fl
     lacking = of_runs.left((cell for cell in tables.cells if cell.run_id in runs), tables.runs)
     profiled = tuple(profile_changes(rows, tables.profiles))
     return Comparison(kind.name, a, b, margin, rows, tuple(unpaired(left, right, a, b)), shift, lacking, profiled)
+
+
+def _changed_files(left: Sequence[Unpaired], right: Sequence[Unpaired]) -> list[str]:
+    """The person's own networks of which each side has another version, by what their names begin with."""
+    old, new = (
+        {one.cell.key.workload for one in side if rules.is_own(one.cell.key.workload)} for side in (left, right)
+    )
+    names = {name.partition("@")[0] for name in old - new} & {name.partition("@")[0] for name in new - old}
+    return sorted(names)
 
 
 def different_images(comparison: Comparison) -> tuple[list[str], list[str]] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import rules
+from reports.answers.comparison import comparison
 from reports.answers.plain import sections
 from reports.data import tables
 from reports.data.model import MeasuredCell
@@ -92,3 +93,16 @@ def test_eval_mode_is_noted_and_refuses_nothing(
     (workload,) = tables.load([run]).workloads
     noted = [caveat for group in workload.groups for caveat in group.caveats if "eval()" in caveat]
     assert len(noted) == 1
+
+
+def test_two_runs_of_two_versions_of_a_file_say_that_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+    for at, name in enumerate((NAME, NAME.replace("0123", "ffff"))):
+        monkeypatch.setattr(synthetic, "IMAGES", {IMAGES[0]: ("torch", "2.13.0")})
+        monkeypatch.setattr(synthetic, "LEVELS", {(IMAGES[0], name): 0.1})
+        runs.append(synthetic.make_run(tmp_path / f"run{at}", repeats=5, manifest={"skips": []}))
+    both = tables.load(runs)
+    first, second = sorted({cell.run_id for cell in both.cells})
+    assert "the file of net changed between them" in comparison(both, first, second, by="run").summary
