@@ -20,7 +20,7 @@ from reports.answers.across import Across
 from reports.answers.contrast import Contrast
 from reports.answers.findings import Finding, in_runs, repeats_of
 from reports.answers.health import NOT_JUDGED, Health
-from reports.answers.standing import Standing, is_won_among
+from reports.answers.standing import Standing, is_won_among, questions_of
 from reports.data.model import Group, MeasuredCell, Ranked
 from reports.wording import device_name, duration, ended, framework_name, listing, number, plural, times
 from runner.results.cells import MISSING
@@ -240,7 +240,10 @@ def _leader_of_ranked(compared: Sequence[tuple[Group, Standing]]) -> tuple[str, 
     won = [is_won and may for is_won, may in zip(is_won_among(standings), sure, strict=True)]
     wins = Counter(of.first.cell.framework for of, is_won in zip(standings, won, strict=True) if is_won)
     # A framework is out where it is slower in one group, beyond doubt even where that is asked of all groups.
-    outs = [of.surely_out(count) if of.repeated and may else {} for of, may in zip(standings, sure, strict=True)]
+    outs = [
+        of.surely_out(questions) if of.repeated and may else {}
+        for of, may, questions in zip(standings, sure, questions_of(standings), strict=True)
+    ]
     out = {name for each in outs for name in each}
     most = max(wins, key=wins.__getitem__, default="")
     if 2 * wins[most] > count and most not in out:
@@ -334,11 +337,10 @@ def _few(before: str, names: Sequence[str], after: str, last: str) -> str:
 def _each(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
     """The leaders of each workload, of as many as a card has room for."""
     # Of more workloads than these the words name the leaders already, and have two lines.
-    for group, of in compared[: MOST_GROUPS if len(compared) <= MOST_GROUPS else 1]:
-        nearest = (
-            standing_words.nearest_in_short(of, len(compared)) if len(compared) > MOST_GROUPS and of.repeated else ""
-        )
-        yield f"{group.key.workload}: {f'then {nearest}' if nearest else standing_words.in_short(of, len(compared))}"
+    shown = MOST_GROUPS if len(compared) <= MOST_GROUPS else 1
+    for (group, of), questions in list(zip(compared, questions_of([of for _, of in compared]), strict=True))[:shown]:
+        nearest = standing_words.nearest_in_short(of, questions) if len(compared) > MOST_GROUPS and of.repeated else ""
+        yield f"{group.key.workload}: {f'then {nearest}' if nearest else standing_words.in_short(of, questions)}"
     yield from _outside(compared)
     ranked = [entry.cell for group, _ in compared for entry in group.ranked]
     lost = dict.fromkeys(f"{cell.label}: {cell.lost}" for cell in ranked if cell.lost)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from reports.answers.standing import Standing
+from reports.answers.standing import Standing, questions_of
 from reports.data.model import Group, MeasuredCell, Ranked
 from reports.wording import between_ratios, bound, duration, framework_name, listing, number, plural, too_wide
 from runner.results import statistics
@@ -31,8 +31,8 @@ class Lead:
 def by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Lead:
     """How many times as long the frameworks take that are slower beyond doubt, over all of these groups."""
     told: dict[str, list[tuple[str, float, str]]] = {}
-    for group, of in compared:
-        for framework, entry in of.surely_out(len(compared)).items():
+    for (group, of), questions in zip(compared, questions_of([of for _, of in compared]), strict=True):
+        for framework, entry in of.surely_out(questions).items():
             told.setdefault(framework, []).append((group.key.workload, entry.told.value, between_ratios(entry.told)))
     if not told:
         return _at_most_among([of for _, of in compared]) or _of_single_repeats(compared)

@@ -14,7 +14,7 @@ import pytest
 
 from reports.answers.findings import findings
 from reports.answers.left import alone
-from reports.answers.standing import Standing, is_won_among, standing
+from reports.answers.standing import Standing, is_won_among, questions_of, standing
 from reports.answers.standing_words import Turn, by_how_much, detail, headline, in_words, turns
 from reports.data.groups import workloads
 from reports.data.model import Group, MeasuredCell, Ranked
@@ -135,6 +135,28 @@ def test_a_framework_is_told_only_if_it_stays_slower_where_all_workloads_are_ask
     others = [compared(cells(f"v{at}", {"torch": 1.0, "jax": 1.0}))[0] for at in range(many)]
     assert by_how_much([(group, of)]).told
     assert not by_how_much([(group, of), *others]).told
+
+
+def of_chance(p: float, rivals: tuple[Any, ...] = ()) -> Any:
+    """A group whose first is wrongly called the fastest with this chance."""
+    return SimpleNamespace(p=p, rivals=rivals)
+
+
+@pytest.mark.parametrize(
+    ("standings", "questions"),
+    [
+        ([of_chance(0.04)], [1]),
+        # Nothing is decided where half of the error is asked for.
+        ([of_chance(0.03), of_chance(1.0)], [2, 2]),
+        # The first group is, and then the other has all of it.
+        ([of_chance(0.024), of_chance(0.04)], [2, 1]),
+        ([of_chance(0.03), of_chance(0.02), of_chance(0.016)], [1, 2, 3]),
+        # What is not ranked and may be faster leaves its group open.
+        ([of_chance(0.001, ("jax",)), of_chance(0.04)], [2, 2]),
+    ],
+)
+def test_a_group_that_is_decided_hands_its_part_of_the_error_on(standings: list[Any], questions: list[int]) -> None:
+    assert questions_of(standings) == questions
 
 
 def test_two_frameworks_change_places_where_each_is_faster_beyond_doubt() -> None:

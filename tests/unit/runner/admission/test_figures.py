@@ -8,6 +8,7 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, cast
 
 import pytest
@@ -101,7 +102,7 @@ def test_a_warm_up_may_be_slower_where_other_work_was_beside_it(slower: float, d
 
 
 @pytest.mark.parametrize(("beside", "disturbed"), [(1.0, True), (0.05, False)])
-def test_the_host_saw_who_else_worked_while_a_cell_warmed_up(beside: float, disturbed: bool) -> None:
+def test_the_host_saw_who_else_worked_while_a_cell_was_measured(beside: float, disturbed: bool) -> None:
     cell = make_cell(image="torch-2.13.0-cpu")
     whole = parcel_of(cell)
     rows = [row | {"machine_cpu_seconds": row["cpu_seconds"] + beside * row["unix"]} for row in whole.telemetry]
@@ -110,7 +111,25 @@ def test_the_host_saw_who_else_worked_while_a_cell_warmed_up(beside: float, dist
         recorder.feed(piece, at)
     recorder.close()
     clock = record.on_the_cells_clock(rows, whole.started_unix)
-    assert Evidence(whole, cell, HOST, recorder, clock).disturbed_warm_up == disturbed
+    evidence = Evidence(whole, cell, HOST, recorder, clock)
+    assert (evidence.disturbed_warm_up, evidence.disturbed_windows) == (disturbed, disturbed)
+
+
+@pytest.mark.parametrize(("disturbed", "ends"), [(True, "measure it again without it"), (False, "lay between them")])
+def test_windows_too_far_apart_on_a_busy_machine_say_what_to_do(disturbed: bool, ends: str) -> None:
+    arrivals = SimpleNamespace(implausible=lambda *_: "it says that 1.13 s lay between them")
+    parcel = SimpleNamespace(began=0.0, still=())
+    seen = SimpleNamespace(
+        recorder=SimpleNamespace(arrivals=arrivals),
+        preset={"epochs": None},
+        parcel=parcel,
+        disturbed_windows=disturbed,
+    )
+    (judge,) = [one for one in JUDGES if one.name == "arrivals"]
+    failed = judge.find(cast("Evidence", seen))
+    assert failed is not None
+    assert failed[1] is not None
+    assert failed[1].endswith(ends)
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
