@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import TypedDict
 
+from bench import rules
 from reports.answers import export, sessions
 from reports.answers.change_point import FEWEST_RUNS, Broken, BrokenRecord, Change, broken, change, difference, odd_one
 from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, observed_changes, ratio_of
@@ -112,6 +113,7 @@ class History:
     again: tuple[Sequence[MeasuredCell], ...] = ()  # each cell that was measured more than once, oldest first
     broken: tuple[Broken, ...] = ()
     compared: tuple[Contrast, ...] = ()  # of two runs, which are too few for a history: the rows of `runner compare`
+    changed_files: str = ""  # a sentence about the person's own networks that have another version in a later run
 
     @property
     def moved(self) -> tuple[Moved, ...]:
@@ -152,7 +154,11 @@ class History:
             again = "Measure again with the same options, then run `runner history` once more."
             return f"There is one run, {visible(self.runs[0], 200)}. {again}"
         if not self.rows:
-            return self._unfit or "No cell was measured by more than one of these runs."
+            return " ".join(
+                filter(
+                    None, (self._unfit or "No cell was measured by more than one of these runs.", self.changed_files)
+                )
+            )
         unsure = sum(row.verdict == "open" for row in self.rows)
         parts = [
             (len(self.moved), "changed"),
@@ -165,7 +171,7 @@ class History:
         runs = listing([f"{run} ({plural(rows, 'row')})" for run, rows in odd.items()])
         alone = f" Apart from all others, and not counted: {runs}." if odd else ""
         compared = f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {counts}."
-        return f"{compared}{alone}{failed} {self._unfit}".rstrip()
+        return " ".join(filter(None, (f"{compared}{alone}{failed}", self._unfit, self.changed_files)))
 
     @property
     def _unfit(self) -> str:
@@ -189,7 +195,29 @@ def history(tables: Tables, margin: float = MARGIN) -> History:
     )
     together, compared = _together(again, rows, margin, tables)
     once = len(measured) - len(again)
-    return History(tuple(tables.order), rows, once, unfit, together, tuple(again), broken(tables), compared)
+    changed = _changed_files(tables)
+    return History(tuple(tables.order), rows, once, unfit, together, tuple(again), broken(tables), compared, changed)
+
+
+def _changed_files(tables: Tables) -> str:
+    """A sentence that names the runs in which the file of a person's own network is another one than in the run before that has it."""
+    versions: dict[str, dict[str, set[str]]] = {}
+    for cell in sorted(tables.cells, key=lambda cell: tables.order[cell.run_id]):
+        if rules.is_own(cell.key.workload):
+            name, _, digest = cell.key.workload.partition("@")
+            versions.setdefault(name, {}).setdefault(cell.run_id, set()).add(digest)
+    said = [
+        f"{name} in {visible(run, 80)}"
+        for name, runs in versions.items()
+        for (_, before), (run, now) in pairwise(runs.items())
+        if not before & now
+    ]
+    shown = [*said[:MOST_NAMED], *([f"{len(said) - MOST_NAMED} more"] if len(said) > MOST_NAMED else [])]
+    return (
+        f"The file of an own network changed, and each version is a network of its own: {listing(shown)}."
+        if said
+        else ""
+    )
 
 
 def _hours(tables: Tables) -> Mapping[str, float]:

@@ -10,6 +10,7 @@ import pytest
 from bench import rules
 from reports.answers.comparison import comparison
 from reports.answers.plain import sections
+from reports.answers.run_history import history
 from reports.data import tables
 from reports.data.model import MeasuredCell
 from tests.fixtures import synthetic
@@ -106,3 +107,5 @@ def test_two_runs_of_two_versions_of_a_file_say_that_it_changed(
     both = tables.load(runs)
     first, second = sorted({cell.run_id for cell in both.cells})
     assert "the file of net changed between them" in comparison(both, first, second, by="run").summary
+    assert f"each version is a network of its own: net in {second}." in history(both).summary
+    assert "changed" not in history(tables.load(runs[:1])).summary
