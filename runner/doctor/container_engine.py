@@ -173,7 +173,7 @@ def engine(scene: Scene) -> Iterator[Check]:
             "own, and cells in them can neither read nor write your files"
         )
         why = str(scene.why_no_engine)
-        # What answers with an error of its own stands in brackets behind it: something is there.
+        # An answer that is an error stands in brackets behind it: something is there.
         absent = why.startswith("no container engine answers") and not why.endswith(")")
         fix = (
             "for containers, install Docker and start it"
