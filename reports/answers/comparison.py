@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from bench import rules
 from reports.answers import export, overview
 from reports.answers import left as of_runs
-from reports.answers.contrast import ALPHA, METHOD, OF_EVERY_IMAGE, Contrast, Side, as_ranked, shown
+from reports.answers.contrast import ALPHA, METHOD, OF_EVERY_IMAGE, Contrast, Side, as_ranked, own_versions, shown
 from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, matched, measured, unpaired
 from reports.answers.sessions import SHARED, CommonShift, between_runs, two_runs
 from reports.data.model import Profile, Tables
@@ -229,12 +228,9 @@ def comparison(tables: Tables, a: str, b: str, by: str | None = None, margin: fl
 
 
 def _changed_files(left: Sequence[Unpaired], right: Sequence[Unpaired]) -> list[str]:
-    """The person's own networks of which each side has another version, by what their names begin with."""
-    old, new = (
-        {one.cell.key.workload for one in side if rules.is_own(one.cell.key.workload)} for side in (left, right)
-    )
-    names = {name.partition("@")[0] for name in old - new} & {name.partition("@")[0] for name in new - old}
-    return sorted(names)
+    """The person's own networks of which each side has another version."""
+    old, new = (own_versions(one.cell for one in side) for side in (left, right))
+    return sorted(name for name in old.keys() & new.keys() if not old[name] & new[name])
 
 
 def different_images(comparison: Comparison) -> tuple[list[str], list[str]] | None:

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from bench import rules
 from reports.data.groups import left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
 from reports.wording import apart, between, bound, number, plural
@@ -58,6 +59,16 @@ def likely_place(name: str, before: str, after: str) -> int:
 def has_reference_blas(files: str) -> bool:
     """True if one of the files in a value of "setting blas" is the reference implementation."""
     return any(roles.is_reference_blas(file) for file in files.split("; "))
+
+
+def own_versions(cells: Iterable[MeasuredCell]) -> dict[str, set[str]]:
+    """Name -> digests of the files of a person's own networks among these cells. Each version is a network of its own."""
+    found: dict[str, set[str]] = {}
+    for cell in cells:
+        if rules.is_own(cell.key.workload):
+            name, _, digest = cell.key.workload.partition("@")
+            found.setdefault(name, set()).add(digest)
+    return found
 
 
 def has_installation(names: Container[str]) -> bool:

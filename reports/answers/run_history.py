@@ -21,10 +21,18 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import TypedDict
 
-from bench import rules
 from reports.answers import export, sessions
 from reports.answers.change_point import FEWEST_RUNS, Broken, BrokenRecord, Change, broken, change, difference, odd_one
-from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, observed_changes, ratio_of
+from reports.answers.contrast import (
+    METHOD,
+    Contrast,
+    Side,
+    differences,
+    judged,
+    observed_changes,
+    own_versions,
+    ratio_of,
+)
 from reports.data.model import MeasuredCell, Tables
 from reports.wording import apart, duration, listing, number, plural
 from runner.errors import ExitCode, one_code
@@ -201,17 +209,15 @@ def history(tables: Tables, margin: float = MARGIN) -> History:
 
 def _changed_files(tables: Tables) -> str:
     """A sentence that names the runs in which the file of a person's own network is another one than in the run before that has it."""
-    versions: dict[str, dict[str, set[str]]] = {}
-    for cell in sorted(tables.cells, key=lambda cell: tables.order[cell.run_id]):
-        if rules.is_own(cell.key.workload):
-            name, _, digest = cell.key.workload.partition("@")
-            versions.setdefault(name, {}).setdefault(cell.run_id, set()).add(digest)
-    said = [
-        f"{name} in {visible(run, 80)}"
-        for name, runs in versions.items()
-        for (_, before), (run, now) in pairwise(runs.items())
-        if not before & now
-    ]
+    cells: dict[str, list[MeasuredCell]] = {run: [] for run in tables.order}
+    for cell in tables.cells:
+        cells[cell.run_id].append(cell)
+    last: dict[str, set[str]] = {}
+    said = []
+    for run, measured in cells.items():
+        now = own_versions(measured)
+        said += [f"{name} in {visible(run, 80)}" for name in now if name in last and not last[name] & now[name]]
+        last |= now
     shown = [*said[:MOST_NAMED], *([f"{len(said) - MOST_NAMED} more"] if len(said) > MOST_NAMED else [])]
     return (
         f"The file of an own network changed, and each version is a network of its own: {listing(shown)}."
