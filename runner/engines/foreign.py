@@ -25,6 +25,7 @@ from runner.engines.docker.engine import DockerEngine
 from runner.engines.probe import Printed, printed
 from runner.engines.process.host import not_on_cpu_of, precisions_of
 from runner.errors import EngineError, ExitCode, code_of
+from runner.known_messages import hint
 from runner.paths import PROJECT
 from runner.results.on_disk.image_names import SIF, is_address
 from runner.results.validate import Strict
@@ -47,6 +48,8 @@ MEMORY_BYTES = 8 << 30
 
 # The exit codes of a container whose program is not there, or is none.
 _NO_PROGRAM = (126, 127)
+# Podman's init process says so, and ends with 1.
+_NO_PROGRAM_OF_PODMAN = "failed to exec pid1"
 
 # In the syntax that every Python has, so that an old one can say how old it is.
 _QUESTION = """
@@ -141,7 +144,7 @@ def _interpreters(ask: Ask) -> Iterator[tuple[str, _Python]]:
     places = set()
     for candidate in CANDIDATES:
         printed = ask(candidate, ("-c", _QUESTION))
-        if printed.ended.code in _NO_PROGRAM:
+        if printed.ended.code in _NO_PROGRAM or _NO_PROGRAM_OF_PODMAN in printed.ended.log_tail:
             continue
         python = _read(printed, candidate, TypeAdapter(_Python))
         if python.place not in places:
@@ -297,7 +300,9 @@ class ForeignImages:
         try:
             looked = self.looked(address)
         except EngineError as error:
-            return _bare(address, "", {}, refusal=str(error), is_bad_file=code_of(error) is ExitCode.USAGE)
+            advice = hint(None, str(error))
+            refusal = f"{error}; {advice}" if advice else str(error)
+            return _bare(address, "", {}, refusal=refusal, is_bad_file=code_of(error) is ExitCode.USAGE)
         found = looked.interior.frameworks
         on_gpu = [one for one in found if gpus and "cuda" in one.device_kinds]
         return _bare(address, looked.pinned, looked.variables, **_of_frameworks(on_gpu or found, looked, bool(on_gpu)))

@@ -197,6 +197,12 @@ OF_ENGINES: tuple[Known, ...] = (
         "the base image needs instructions that this CPU does not have",
         "a newer CPU, or --base-image with an older distribution",
     ),
+    # Podman, whose API is asked for an init process in each container
+    Known(
+        r"container-init binary not found",
+        "Podman has no catatonit, the init process of a container",
+        "install the package catatonit",
+    ),
     # Podman and Docker without root
     Known(
         r"no sub[ug]id ranges found|insufficient UIDs or GIDs|newuidmap: write to uid_map failed"

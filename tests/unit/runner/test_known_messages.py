@@ -244,6 +244,10 @@ from runner.messages.of_gpus import xid
             "nvidia-cdi-refresh",
         ),
         ("unresolvable CDI devices nvidia.com/gpu=all", "cdi-spec-dirs"),
+        (
+            "container create: container-init binary not found on the host: stat /usr/libexec/podman/catatonit",
+            "install the package catatonit",
+        ),
         ("potentially insufficient UIDs or GIDs available in user namespace (requested 0:42)", "add-subuids"),
         ("GPU 0 answers with an error (GPU requires restart); it needs a reset", "--gpu-reset"),
         ("GPU 0 answers with an error (Unknown Error); `nvidia-smi -q -i 0` says more", "restart the machine"),

@@ -19,7 +19,7 @@ from runner.catalog.images import version_contradiction, version_proof
 from runner.engines import foreign as look
 from runner.engines.base import Engine, Exit, Launch, ReadyImage, Slot, with_threads
 from runner.engines.docker import foreign_image
-from runner.engines.foreign import ForeignImages, Looked, _bare, looked_inside
+from runner.engines.foreign import CANDIDATES, ForeignImages, Looked, _bare, looked_inside
 from runner.engines.probe import Printed
 from runner.engines.sif import pin
 from runner.errors import BadFileError, CannotBeginError, EngineError, UserError
@@ -40,6 +40,11 @@ def answers(said: Mapping[str, Any], **more: Any) -> Printed:
 
 ABSENT = Printed(
     b"", Exit(127, False, "[FATAL tini (7)] exec python failed: No such file or directory"), 0.1, False, False
+)
+
+# As Podman 4.3.1 says it.
+ABSENT_OF_PODMAN = Printed(
+    b"", Exit(1, False, "ERROR (catatonit:2): failed to exec pid1: No such file or directory\n"), 0.1, False, False
 )
 
 
@@ -76,6 +81,7 @@ LISTED = {"python": python()}
     ("interpreters", "frameworks", "words"),
     [
         ({}, {}, "it has no Python: install one in it"),
+        (dict.fromkeys(CANDIDATES, ABSENT_OF_PODMAN), {}, "it has no Python: install one in it"),
         ({"python": python("2.7.18")}, {}, "its python is Python 2.7.18, and the bench needs 3.6 or newer"),
         ({"python": python("3.5.10")}, {}, "Python 3.5.10"),
         ({"python": python(numpy="")}, {}, "its python has no NumPy, which every cell needs: add `RUN python -m pip install numpy`"),
